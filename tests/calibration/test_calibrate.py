@@ -14,15 +14,15 @@ import tokenlight as tl
 from tests.tokenizers_ import explainer_for
 from tokenlight.calibration import calibrate
 from tokenlight.calibration.calibrate import interval
-from tokenlight.calibration.effects import Effects, measure_effects, random_orders, share_out
+from tokenlight.calibration.effects import Effects, distribute_losses, measure_effects, random_orders
 from tokenlight.calibration.search import (
     PATIENCE,
     RATE,
     Checkpoint,
-    Climb,
+    HeadOptimizer,
     Measured,
     Search,
-    agreement_and_slope,
+    agreement_and_gradient,
     agreements,
     measured_batches,
 )
@@ -84,7 +84,7 @@ def test_with_every_order_effects_are_shapley_values():
         ([[word] for word in order], torch.tensor([worth[tuple(sorted(order[:k]))] for k in range(len(order) + 1)]))
         for order in orders
     ]
-    found = share_out(len(tokenized_text), [(order, -line.double().diff()) for order, line in lines])
+    found = distribute_losses(len(tokenized_text), [(order, -line.double().diff()) for order, line in lines])
     torch.testing.assert_close(found.values, exact, atol=1e-6, rtol=0)
     estimated = effects_of(explainer, ["they are not bad"], orders=200)[1][0].values
     torch.testing.assert_close(estimated, exact, atol=0.15 * float(exact.abs().max()), rtol=0)
@@ -138,7 +138,7 @@ def check_slopes(explainer, method):
         explainer, instrumented, [Measured(r, wanted, e) for r, e in zip(rows, found, strict=True)]
     )
     strengths = torch.linspace(0.3, 0.9, 8, dtype=torch.float64).view(2, 4)
-    mean, slope = agreement_and_slope(instrumented, batches, method, strengths)
+    mean, slope = agreement_and_gradient(instrumented, batches, method, strengths)
     assert mean == pytest.approx(float(agreements(instrumented, batches, method, strengths).mean()), abs=1e-9)
     assert slope.abs().max() > 1e-4
     step = 1e-5
@@ -152,7 +152,7 @@ def check_slopes(explainer, method):
 
 def test_a_climb_ends_at_the_top_of_a_hill_inside_the_box():
     top = torch.tensor([[0.2, 1.4], [0.7, -0.3]], dtype=torch.float64)
-    climb = Climb.start(2, 2)
+    climb = HeadOptimizer.start(2, 2)
     for _ in range(80):
         climb = climb.step(-2 * (climb.strengths - top))
     torch.testing.assert_close(climb.strengths, top.clamp(0, 1), atol=2 * RATE, rtol=0)
@@ -165,30 +165,30 @@ def searched(judged, folds=2):
     steps = len(judged)
     trails = [(10.0 * number + torch.arange(steps)).double().view(-1, 1, 1) for number in range(folds + 1)]
     nothing = torch.zeros(1, 1).double()
-    return Search(tuple(Climb(trail, nothing, nothing) for trail in trails), torch.tensor(judged).double())
+    return Search(tuple(HeadOptimizer(trail, nothing, nothing) for trail in trails), torch.tensor(judged).double())
 
 
-def test_the_search_stops_when_unseen_texts_gain_no_more():
+def test_the_search_stops_when_held_out_texts_gain_no_more():
     rising = [[float(i)] * 4 for i in range(4)]
     falling = [[-float(i)] * 4 for i in range(PATIENCE)]
     assert not searched(rising).stalled
     assert not searched(rising + falling[:-1]).stalled
     assert searched(rising + falling).stalled
     assert searched(rising + falling).best == 3
-    assert searched(rising + falling).found.item() == 23  # of the climb that all texts taught
+    assert searched(rising + falling).strengths.item() == 23  # of the optimizer trained on all texts
 
 
-def test_a_fold_is_judged_by_a_climb_and_at_a_step_that_it_has_no_part_in():
-    # The texts of fold 0 like step 1 best, those of fold 1 step 2: each is measured where the others liked it.
+def test_folds_are_evaluated_with_strengths_and_steps_of_the_other_folds():
+    # Step 1 is best for fold 0, step 2 for fold 1: each is evaluated at the best step of the other.
     search = searched([[0.1, 0.1, 0.2, 0.2], [0.9, 0.7, 0.3, 0.4], [0.2, 0.3, 0.5, 0.9]])
     folds = [[0, 1], [2, 3]]
-    assert [one.item() for one in search.unseen(folds)] == [2, 11]
+    assert [strength.item() for strength in search.held_out_strengths(folds)] == [2, 11]
     torch.testing.assert_close(search.gains(folds), torch.tensor([0.1, 0.2, 0.1, 0.2]).double())
 
 
 @pytest.fixture
 def planted(monkeypatch):
-    """Effects that are exactly what attn_lrp says through some heads: these should be found."""
+    """Effects equal to the scores of attn_lrp under a known mask, which calibration should find."""
     lit = torch.tensor([[1.0, 0.0, 1.0, 0.3], [0.0, 1.0, 0.6, 1.0]], dtype=torch.float64)
 
     def measure(explainer, instrumented, rows, *settings):
@@ -215,8 +215,8 @@ def test_calibrating_again_finds_the_same(planted):
     assert again.lit.equal(one.lit)
 
 
-def test_nothing_is_found_in_noise(monkeypatch):
-    """Chance may deceive a few: 2 in 100 by construction."""
+def test_noise_gives_no_gain(monkeypatch):
+    """Except in 2 of 100 cases, by construction."""
 
     def noise(explainer, instrumented, rows, measured_targets, names, *settings):
         chance = [random.Random(name) for name in names]
@@ -227,39 +227,39 @@ def test_nothing_is_found_in_noise(monkeypatch):
     explainer = explainer_for("bert", "text-classification")
     masks = [tl.calibrate(explainer, TEXTS[:20], steps=4, seed=seed, progress=False) for seed in range(4)]
     assert sum(mask.made["helped"] for mask in masks) <= 1
-    spared = [mask for mask in masks if not mask.made["helped"]]
-    assert all(mask.lit.equal(torch.ones(2, 4).double()) for mask in spared)
-    assert all(mask.made["aopc"]["all heads"] == mask.made["aopc"]["calibrated"] for mask in spared)
+    unchanged = [mask for mask in masks if not mask.made["helped"]]
+    assert all(mask.lit.equal(torch.ones(2, 4).double()) for mask in unchanged)
+    assert all(mask.made["aopc"]["all heads"] == mask.made["aopc"]["calibrated"] for mask in unchanged)
 
 
-def test_no_text_teaches_the_climb_that_it_judges(monkeypatch):
+def test_folds_are_not_evaluated_with_strengths_trained_on_them(monkeypatch):
     explainer = explainer_for("bert", "text-classification")
     settings = calibrate.CalibrationSettings(Perturbation().fit(explainer.inner, explainer.tokenizer), 1, 2, 3, seed=5)
     nothing = [None] * len(TEXTS)
     calibration = calibrate.Calibration(explainer, METHODS["attn_lrp"], TEXTS, nothing, nothing, settings)
     assert [len(fold) for fold in calibration.folds] == [14, 13, 13]
     assert sorted(i for fold in calibration.folds for i in fold) == list(range(len(TEXTS)))
-    monkeypatch.setattr(calibrate, "TAUGHT_BY", 20)
-    taught = []
+    monkeypatch.setattr(calibrate, "TEXTS_PER_STEP", 20)
+    trained_on = []
 
-    def slope(self, effects, places, strengths):
-        taught.append(places)
+    def gradient(self, effects, indices, strengths):
+        trained_on.append(indices)
         return torch.zeros_like(strengths)
 
-    monkeypatch.setattr(calibrate.Calibration, "slope", slope)
+    monkeypatch.setattr(calibrate.Calibration, "gradient", gradient)
     store = Checkpoint(None, {})
     search = calibration.search(calibration.measure(store, False), 4, store, False)
     assert search.steps == 4
-    assert {len(places) for places in taught} == {20}
+    assert {len(indices) for indices in trained_on} == {20}
     for number, fold in enumerate(calibration.folds):
-        assert not set(fold) & {i for places in taught[number::4] for i in places}
-    everyone = taught[3::4]
-    assert {i for places in everyone for i in places} > set(everyone[0])  # others are drawn for every step
+        assert not set(fold) & {i for indices in trained_on[number::4] for i in indices}
+    all_folds = trained_on[3::4]
+    assert {i for indices in all_folds for i in indices} > set(all_folds[0])  # others are drawn for every step
 
 
-def test_chance_is_that_of_a_coin():
-    assert calibrate.chance_of(torch.ones(6).double()) == pytest.approx(1 / 64, abs=0.005)
-    assert calibrate.chance_of(torch.tensor([1.0, -1.0, 1.0, -1.0]).double()) > 0.5
+def test_the_p_value_is_that_of_random_signs():
+    assert calibrate.sign_flip_p_value(torch.ones(6).double()) == pytest.approx(1 / 64, abs=0.005)
+    assert calibrate.sign_flip_p_value(torch.tensor([1.0, -1.0, 1.0, -1.0]).double()) > 0.5
 
 
 def test_a_gain_has_an_interval_where_one_is_known():
@@ -271,11 +271,11 @@ def test_a_gain_has_an_interval_where_one_is_known():
     assert calibration_sentence(made) == "no sure gain on texts held back in turn (+0.000): all heads stay lit"
 
 
-def test_constant_scores_have_no_slope():
+def test_constant_scores_have_gradient_0():
     scores = torch.zeros(4, dtype=torch.float64, requires_grad=True)
     one = Effects(torch.arange(4).double(), torch.ones(4, dtype=torch.bool))
-    (slope,) = torch.autograd.grad(one.agreement(scores) + 0 * scores.sum(), scores)
-    assert slope.equal(torch.zeros(4).double())
+    (gradient,) = torch.autograd.grad(one.agreement(scores) + 0 * scores.sum(), scores)
+    assert gradient.equal(torch.zeros(4).double())
 
 
 def test_some_texts_may_have_a_foil():
@@ -319,7 +319,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(calibrate, "measure_effects", counted)
     with pytest.raises(KeyboardInterrupt):
         tl.calibrate(explainer, TEXTS, checkpoint=path, **settings)
-    taught = calibrate.agreement_and_slope
+    taught = calibrate.agreement_and_gradient
     slopes = itertools.count()
 
     def stopped(*arguments):
@@ -327,7 +327,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return taught(*arguments)
 
-    monkeypatch.setattr(calibrate, "agreement_and_slope", stopped)
+    monkeypatch.setattr(calibrate, "agreement_and_gradient", stopped)
     with pytest.raises(KeyboardInterrupt):
         tl.calibrate(explainer, TEXTS, checkpoint=path, **settings)
     assert len(json.loads(path.read_text())["search"]["judged"]) == 1 + 2
@@ -405,8 +405,8 @@ def test_a_checkpoint_of_another_calibration_is_refused(tmp_path):
         (TEXTS, {"checkpoint": "nowhere/heads.partial"}, "there is no folder 'nowhere'"),
         (TEXTS, {"method": "rollout"}, "'rollout' has no heads to calibrate; methods that have: lrp"),
         (TEXTS, {"folds": 1}, "expected 2 folds or more"),
-        (TEXTS, {"orders": 0}, "1 order and 2 points"),
-        (TEXTS, {"steps": 0}, "steps is a positive number"),
+        (TEXTS, {"orders": 0}, "expected orders >= 1 and points >= 2"),
+        (TEXTS, {"steps": 0}, "steps must be a positive number"),
         (TEXTS, {"target": ["positive"]}, "target"),
     ],
 )

@@ -255,11 +255,11 @@ def test_rows_that_hold_no_text_are_skipped_and_counted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
-    [({"direction": "up"}, "direction is one of"), ({"relations": {}}, "at least one relation"), ({}, "no texts")],
+    ("settings", "message"),
+    [({"direction": "up"}, "direction must be one of"), ({"relations": {}}, "at least one relation"), ({}, "no texts")],
 )
-def test_wrong_settings_are_refused(settings, said):
-    with pytest.raises(ValueError, match=said):
+def test_wrong_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
         count_heads(explainer_for("bert"), [], **settings)
 
 
@@ -359,14 +359,14 @@ def test_controls_are_exact_in_count_and_seeded(seed):
 
 def test_damaged_files_are_refused(tmp_path):
     path = tmp_path / "m.json"
-    for text, said in (
+    for text, message in (
         ("{", "which is a JSON file"),
         ("[]", "is not a head mask"),
         ('{"format": "tokenlight.heads", "version": 9}', "version 9"),
         ('{"format": "tokenlight.heads", "version": 1}', "damaged"),
     ):
         path.write_text(text)
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             HeadMask.load(path)
     for wrong in ({"made": None}, {"made": "by hand"}, {"model": 3}, {"fingerprint": ["a"]}, {"fingerprint": None}):
         HeadMask.by_hand([[1, 0], [0, 1]]).save(path)

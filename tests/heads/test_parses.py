@@ -216,7 +216,7 @@ def test_json_another_text_is_an_error_that_shows_it(tmp_path, text, words, said
         ('{"text": 3, "parsed": []}', "expected a text under 'text', found 3"),
         ('{"text": " ", "parsed": []}', "empty"),
         ('{"text": "a", "parsed": []}', "goes on with 'a'"),
-        ('{"text": "a", "parsed": [{"id": [1, 2], "text": "a"}]}', "stands for words up to 2"),
+        ('{"text": "a", "parsed": [{"id": [1, 2], "text": "a"}]}', "includes words up to 2"),
         ('{"text": "a", "parsed": [3]}', "expected a word with id"),
         ('{"text": "a", "parsed": [{"id": 1, "text": "a"}]}', "expected a head"),
         ('{"text": "a", "parsed": [{"id": true, "text": "a", "head": 0, "deprel": "root"}]}', "number of a word"),

@@ -34,7 +34,7 @@ def llama_with(module):
 def test_a_model_that_runs_but_not_with_a_graph_is_refused(method):
     model = llama_with(Reads())
     assert tl.attribute(model, models.ids(), method="erasure", target=7).isfinite().all()
-    with pytest.raises(UnsupportedModelError, match="runs, but not as this method runs it") as refusal:
+    with pytest.raises(UnsupportedModelError, match="runs, but not with the hooks of this method") as refusal:
         tl.attribute(model, models.ids(), method=method, target=7)
     assert isinstance(refusal.value.__cause__, RuntimeError)
 

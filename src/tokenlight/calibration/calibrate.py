@@ -1,4 +1,4 @@
-"""Calibration of head strengths by measured faithfulness: measure, split, search."""
+"""Calibration of head strengths by measured faithfulness: measure effects of tokens, split texts, search."""
 
 import hashlib
 import random
@@ -15,11 +15,11 @@ from torch import Tensor
 from tokenlight.calibration.effects import Effects, measure_effects
 from tokenlight.calibration.search import (
     Checkpoint,
-    Climb,
+    HeadOptimizer,
     Measured,
     MeasuredBatch,
     Search,
-    agreement_and_slope,
+    agreement_and_gradient,
     agreements,
     measured_batches,
 )
@@ -41,14 +41,14 @@ from tokenlight.tasks.targets import MeasuredTarget, spread
 from tokenlight.text.tokenize import texts_of
 from tokenlight.text.tokenized_text import Text, TokenizedText
 
-CHUNK = 16  # texts that are measured between two looks at the disk
-TAUGHT_BY = 128  # texts, at most, that a step looks at: drawn anew for each, so a step's cost does not grow with them
-FEWEST = 12  # texts: with fewer, chance could hardly be ruled out
+CHUNK = 16  # texts that are measured between two checkpoints
+TEXTS_PER_STEP = 128  # the largest number of texts in a step; they are drawn for each step, which limits its cost
+MIN_TEXTS = 12  # with fewer texts, chance cannot be ruled out
 
 
 @dataclass(frozen=True)
 class CalibrationSettings:
-    """How effects are measured and texts divided."""
+    """How effects are measured, and how texts are divided into folds."""
 
     perturbation: Perturbation
     orders: int
@@ -58,10 +58,10 @@ class CalibrationSettings:
 
     def __post_init__(self) -> None:
         if self.orders < 1 or self.points < 2:
-            raise RefusedValue(f"a text needs 1 order and 2 points or more, found {self.orders} and {self.points}")
+            raise RefusedValue(f"expected orders >= 1 and points >= 2, found {self.orders} and {self.points}")
         if self.folds < 2:
             raise RefusedValue(
-                f"expected 2 folds or more, because each is judged by a search over the others; found {self.folds}"
+                f"expected 2 folds or more, because each is evaluated by a search over the others; found {self.folds}"
             )
 
 
@@ -86,133 +86,135 @@ class Calibration:
 
     @cached_property
     def plain(self) -> list[Explanation]:
-        """By the method with all heads."""
+        """Explanations by the method with all heads."""
         return self._explain(range(len(self.texts)), None)
 
     @cached_property
     def measured_targets(self) -> list[MeasuredTarget]:
-        """Whose probability is measured; texts of which nothing can be taken away are found here already."""
-        nothing = [None] * len(self.tokenized_texts)
+        """The targets whose probability is measured. Texts from which no token can be removed are refused."""
+        no_targets = [None] * len(self.tokenized_texts)
         measured_targets = measured_targets_of(
-            self.explainer, self.instrumented, self.tokenized_texts, self.plain, nothing, nothing
+            self.explainer, self.instrumented, self.tokenized_texts, self.plain, no_targets, no_targets
         )
         for tokenized_text, measured_target in zip(self.tokenized_texts, measured_targets, strict=True):
             if not removable_units(tokenized_text, self.settings.perturbation, measured_target.protected):
                 raise RefusedValue(
-                    f"no token of {tokenized_text.text!r} can be taken away: all are special or read by the target"
+                    f"no token of {tokenized_text.text!r} can be removed: all are special or read by the target"
                 )
         return measured_targets
 
     @cached_property
     def folds(self) -> list[list[int]]:
-        """Numbers of texts, divided by the seed."""
+        """Indices of texts in each fold, by the seed."""
         count, folds = len(self.texts), self.settings.folds
-        if count < max(FEWEST, 2 * folds):
+        if count < max(MIN_TEXTS, 2 * folds):
             raise RefusedValue(
-                f"{count} different texts are too few: calibration needs {FEWEST} or more, and 2 for each of the "
+                f"{count} different texts are too few: calibration needs {MIN_TEXTS} or more, and 2 for each of the "
                 f"{folds} folds"
             )
         order = random.Random(self.settings.seed).sample(range(count), count)
         return [order[first::folds] for first in range(folds)]
 
     def describe(self) -> dict[str, Any]:
-        """What a checkpoint belongs to, in plain values."""
-        known = [(e.text, e.indices, e.foil_indices, e.position) for e in self.plain]
+        """The model, method, texts and settings that a checkpoint belongs to, as plain values."""
+        explained = [(e.text, e.indices, e.foil_indices, e.position) for e in self.plain]
         settings = {**asdict(self.settings), "perturbation": repr(self.settings.perturbation)}
-        digest = hashlib.sha256(repr(known).encode()).hexdigest()
+        digest = hashlib.sha256(repr(explained).encode()).hexdigest()
         return {"model": hash_model(self.explainer), "method": self.method.name, "texts": digest, **settings}
 
     def measure(self, store: Checkpoint, progress: bool) -> list[Effects]:
-        """The effects of every text; those that the checkpoint holds are not measured again."""
+        """The effects of every text; those in the checkpoint are not measured again."""
         names = [f"{self.settings.seed} {i}" for i in range(len(self.tokenized_texts))]
-        removal = (self.settings.perturbation, self.settings.orders, self.settings.points)
+        settings = (self.settings.perturbation, self.settings.orders, self.settings.points)
         with count_progress("measuring", len(self.tokenized_texts), len(store.effects), progress) as advance:
             while (done := len(store.effects)) < len(self.tokenized_texts):
-                some = slice(done, done + CHUNK)
-                found = measure_effects(
+                chunk = slice(done, done + CHUNK)
+                effects = measure_effects(
                     self.explainer,
                     self.instrumented,
-                    self.tokenized_texts[some],
-                    self.measured_targets[some],
-                    names[some],
-                    *removal,
+                    self.tokenized_texts[chunk],
+                    self.measured_targets[chunk],
+                    names[chunk],
+                    *settings,
                 )
-                store.add(found)
-                advance(len(found))
+                store.add(effects)
+                advance(len(effects))
         return store.effects
 
-    def batches(self, effects: Sequence[Effects], places: Sequence[int]) -> list[MeasuredBatch]:
-        """Some of the texts, with what was measured."""
-        some = [Measured(self.tokenized_texts[i], self._resolve_target(i), effects[i]) for i in places]
-        return measured_batches(self.explainer, self.instrumented, some)
+    def batches(self, effects: Sequence[Effects], indices: Sequence[int]) -> list[MeasuredBatch]:
+        """Batches of the texts with these indices, with their effects."""
+        measured = [Measured(self.tokenized_texts[i], self._resolve_target(i), effects[i]) for i in indices]
+        return measured_batches(self.explainer, self.instrumented, measured)
 
     def search(self, effects: Sequence[Effects], steps: int, store: Checkpoint, progress: bool) -> Search:
-        """Climb until texts that were not seen gain no more, or for so many steps."""
-        unseen = [self.batches(effects, fold) for fold in self.folds]
-        everyone = set(range(len(self.texts)))
-        taught_by = [sorted(everyone.difference(fold)) for fold in (*self.folds, ())]
-        # A checkpoint may have gone further than this run is asked to; what it found later does not count.
-        state = self.start(unseen) if store.search is None else store.search.up_to(steps)
+        """Optimize strengths until held-out texts do not improve, or for `steps` steps."""
+        held_out = [self.batches(effects, fold) for fold in self.folds]
+        all_texts = set(range(len(self.texts)))
+        trained_on = [sorted(all_texts.difference(fold)) for fold in (*self.folds, ())]
+        # A checkpoint may have more steps than this run; later ones are ignored.
+        state = self.start(held_out) if store.search is None else store.search.up_to(steps)
         with count_progress("searching", steps, state.steps, progress) as advance:
             while state.steps < steps and not state.stalled:
                 climbs = tuple(
-                    climb.step(self.slope(effects, self.some(texts, f"{number} {state.steps}"), climb.strengths))
-                    for number, (climb, texts) in enumerate(zip(state.climbs, taught_by, strict=True))
+                    climb.step(
+                        self.gradient(effects, self.draw_texts(texts, f"{number} {state.steps}"), climb.strengths)
+                    )
+                    for number, (climb, texts) in enumerate(zip(state.climbs, trained_on, strict=True))
                 )
-                judged = self.judge(unseen, [climb.strengths for climb in climbs[:-1]])
+                judged = self.evaluate_folds(held_out, [climb.strengths for climb in climbs[:-1]])
                 state = Search(climbs, torch.cat([state.judged, judged[None]]))
-                store.reach(state)
+                store.set_search(state)
                 advance(1)
         return state
 
-    def start(self, unseen: Sequence[Sequence[MeasuredBatch]]) -> Search:
-        climb = Climb.start(*layers_and_heads(self.explainer.inner))
-        judged = self.judge(unseen, [climb.strengths] * len(unseen))
-        return Search((climb,) * (len(unseen) + 1), judged[None])
+    def start(self, held_out: Sequence[Sequence[MeasuredBatch]]) -> Search:
+        climb = HeadOptimizer.start(*layers_and_heads(self.explainer.inner))
+        judged = self.evaluate_folds(held_out, [climb.strengths] * len(held_out))
+        return Search((climb,) * (len(held_out) + 1), judged[None])
 
-    def some(self, texts: Sequence[int], name: str) -> list[int]:
-        """Drawn by the seed and the name, in their order."""
+    def draw_texts(self, texts: Sequence[int], name: str) -> list[int]:
+        """At most TEXTS_PER_STEP of the texts, drawn by the seed and the name."""
         chance = random.Random(f"{self.settings.seed} {name}")
-        return sorted(chance.sample(texts, min(len(texts), TAUGHT_BY)))
+        return sorted(chance.sample(texts, min(len(texts), TEXTS_PER_STEP)))
 
-    def slope(self, effects: Sequence[Effects], places: Sequence[int], strengths: Tensor) -> Tensor:
-        """[layer, head]"""
-        return agreement_and_slope(self.instrumented, self.batches(effects, places), self.method, strengths)[1]
+    def gradient(self, effects: Sequence[Effects], indices: Sequence[int], strengths: Tensor) -> Tensor:
+        """[layer, head] of the mean agreement of these texts."""
+        return agreement_and_gradient(self.instrumented, self.batches(effects, indices), self.method, strengths)[1]
 
-    def judge(self, unseen: Sequence[Sequence[MeasuredBatch]], strengths: Sequence[Tensor]) -> Tensor:
-        """[text] agreement, each fold under strengths of its own."""
-        found = torch.zeros(len(self.texts), dtype=torch.float64)
-        for fold, batches, own in zip(self.folds, unseen, strengths, strict=True):
-            found[fold] = agreements(self.instrumented, batches, self.method, own)
-        return found
+    def evaluate_folds(self, held_out: Sequence[Sequence[MeasuredBatch]], strengths: Sequence[Tensor]) -> Tensor:
+        """[text] agreement, with separate strengths for each fold."""
+        values = torch.zeros(len(self.texts), dtype=torch.float64)
+        for fold, batches, fold_strengths in zip(self.folds, held_out, strengths, strict=True):
+            values[fold] = agreements(self.instrumented, batches, self.method, fold_strengths)
+        return values
 
     def faithfulness(self, strengths: Sequence[Tensor] | None) -> float:
-        """Mean AOPC over all texts, each fold under strengths of its own; None: all heads."""
+        """Mean AOPC over all texts, with separate strengths for each fold; None: all heads."""
         explained = list(self.plain)
-        for fold, own in () if strengths is None else zip(self.folds, strengths, strict=True):
-            for place, explanation in zip(fold, self._explain(fold, own), strict=True):
-                explained[place] = explanation
-        found = evaluate(self.explainer, explained, [Measure("aopc", self.settings.perturbation)])
-        return sum(one["aopc"] for one in found) / len(found)
+        for fold, fold_strengths in () if strengths is None else zip(self.folds, strengths, strict=True):
+            for index, explanation in zip(fold, self._explain(fold, fold_strengths), strict=True):
+                explained[index] = explanation
+        values = evaluate(self.explainer, explained, [Measure("aopc", self.settings.perturbation)])
+        return sum(value["aopc"] for value in values) / len(values)
 
-    def _resolve_target(self, place: int) -> Any:
-        return self.explainer.task.resolve_target(self.tokenized_texts[place], self.targets[place], self.foils[place])
+    def _resolve_target(self, index: int) -> Any:
+        return self.explainer.task.resolve_target(self.tokenized_texts[index], self.targets[index], self.foils[index])
 
-    def _explain(self, places: Sequence[int], strengths: Tensor | None) -> list[Explanation]:
-        texts, targets, foils = ([of[i] for i in places] for of in (self.texts, self.targets, self.foils))
+    def _explain(self, indices: Sequence[int], strengths: Tensor | None) -> list[Explanation]:
+        texts, targets, foils = ([values[i] for i in indices] for values in (self.texts, self.targets, self.foils))
         settings = {"target": targets, "foil": foils, "heads": strengths, "progress": False}
         return self.explainer.explain(texts, self.method.name, **settings)
 
 
-def chance_of(gains: Tensor, draws: int = 5000) -> float:
-    """How often the mean gain would be as high if each text's sign were thrown by a coin."""
-    coins = torch.randint(2, (draws, len(gains)), generator=torch.Generator().manual_seed(0)) * 2.0 - 1
-    reached = (coins.double() * gains).mean(1) >= gains.mean()
-    return (int(reached.sum()) + 1) / (draws + 1)
+def sign_flip_p_value(gains: Tensor, draws: int = 5000) -> float:
+    """How often the mean gain would be as high if each text's sign were random."""
+    signs = torch.randint(2, (draws, len(gains)), generator=torch.Generator().manual_seed(0)) * 2.0 - 1
+    is_reached = (signs.double() * gains).mean(1) >= gains.mean()
+    return (int(is_reached.sum()) + 1) / (draws + 1)
 
 
-CHANCE = 0.02  # a gain that chance reaches more often is none
-DIGITS = 3  # of a strength in the mask
+CHANCE = 0.02  # a gain that random signs reach more often does not count
+DIGITS = 3  # decimals of a strength in the mask
 
 
 def calibrate(
@@ -235,25 +237,23 @@ def calibrate(
 ) -> HeadMask:
     """Head strengths under which a relevance method is most faithful on these texts; no labels are needed.
 
-    Tokens are taken away from every text in random `orders`, in `points` groups, by the `perturbation` (default: what
-    the metrics do). Strengths in [0, 1] then follow the slope of the correlation between the tokens' scores and what
-    the answer lost by them. Each of the `folds` of the texts is evaluated under strengths learned from the others: when
-    they gain no more (or after `steps`), the search ends, and if their gain may be chance, every head stays lit.
-    `target` and `foil` are as in `explain`; a text that occurs twice counts once. The mask keeps the syntactic and
-    positional groups of `heads` (default: the model's own) for comparison. With a `checkpoint`, a run that was stopped
-    continues.
+    Tokens are removed from every text in random `orders`, in `points` groups, by the `perturbation` (default: that of
+    the metrics). Gradient ascent on strengths in [0, 1] then maximizes the correlation between the tokens' scores and
+    the effect of their removal on the target. Each of the `folds` of the texts is evaluated with strengths learned from
+    the others: the search ends when these gain no more (or after `steps`), and if the gain may be chance, all strengths
+    are 1. `target` and `foil` are as in `explain`; a text that occurs twice counts once. The mask keeps the syntactic
+    and positional groups of `heads` (default: the model's own) for comparison. With a `checkpoint`, a run that was
+    stopped continues.
     """
     if steps < 1:
-        raise RefusedValue(f"steps is a positive number, found {steps}")
+        raise RefusedValue(f"steps must be a positive number, found {steps}")
     model = explainer.inner
     groups = own_heads(model) if heads is None else choose_heads(heads, model)
     fitted = (perturbation or Perturbation()).fit(model, explainer.tokenizer)
     settings = CalibrationSettings(fitted, orders, points, folds, seed)
     calibration = Calibration(explainer, relevance_method(method), *distinct(explainer, texts, target, foil), settings)
-    divided, _ = (
-        calibration.folds,
-        calibration.measured_targets,
-    )  # what is wrong with the texts is said before anything is measured
+    # Computed first, because both refuse unsuitable texts.
+    fold_indices, _ = calibration.folds, calibration.measured_targets
     store = Checkpoint.open(
         None if checkpoint is None else Path(checkpoint),
         {} if checkpoint is None else calibration.describe(),
@@ -261,11 +261,11 @@ def calibrate(
     )
     effects = calibration.measure(store, progress)
     search = calibration.search(effects, steps, store, progress)
-    gains = search.gains(divided)
-    helped = (chance := chance_of(gains)) < CHANCE and search.best > 0
-    strengths = search.found.round(decimals=DIGITS) if helped else torch.ones_like(search.found)
+    gains = search.gains(fold_indices)
+    helped = (chance := sign_flip_p_value(gains)) < CHANCE and search.best > 0
+    strengths = search.strengths.round(decimals=DIGITS) if helped else torch.ones_like(search.strengths)
     aopc = calibration.faithfulness(None)
-    found = {
+    results = {
         "steps": search.steps,
         "best_step": search.best,
         "helped": helped,
@@ -275,15 +275,15 @@ def calibrate(
         },
         "aopc": {
             "all heads": aopc,
-            "calibrated": calibration.faithfulness(search.unseen(divided)) if helped else aopc,
+            "calibrated": calibration.faithfulness(search.held_out_strengths(fold_indices)) if helped else aopc,
         },
     }
     made = {"by": "calibration", "method": calibration.method.name, "texts": len(calibration.texts), "source": source}
-    return as_mask(explainer, strengths, groups, {**made, **asdict(settings), **found})
+    return as_mask(explainer, strengths, groups, {**made, **asdict(settings), **results})
 
 
 def interval(gains: Tensor) -> list[float] | None:
-    """95 % limits of the mean gain; None where they are not known, for example because no step has changed anything."""
+    """95 % limits of the mean gain; None if they are undefined, for example because no step changed any strength."""
     limits = mean_interval(gains.double().numpy())
     return list(limits) if all(map(isfinite, limits)) else None
 
@@ -302,28 +302,30 @@ def as_mask(explainer: Explainer, strengths: Tensor, groups: HeadMask | None, ma
 
 
 def distinct(explainer: Explainer, texts: Any, target: Any, foil: Any) -> tuple[list[Text], list[Any], list[Any]]:
-    """Each text with its target and foil once: a copy among the texts held back would judge what it was learned from.
+    """Each text with its target and foil once, because a copy among held-out texts would be evaluated on training data.
 
-    Texts with the same tokens, such as one with a blank at its end, are copies.
+    Texts with the same tokens, such as those that differ in a blank at the end, are copies.
     """
     if isinstance(texts, str | tuple):
-        raise RefusedType("calibration needs a list of texts, 50 to 500 for example; found a single one")
+        raise RefusedType("calibration needs a list of texts, for example 50 to 500; found a single text")
     listed, _ = texts_of(texts)
     measured_targets = (spread(target, len(listed), "target"), spread(foil, len(listed), "foil"))
-    found: dict[str, tuple[Text, Any, Any]] = {}
+    texts_by_content: dict[str, tuple[Text, Any, Any]] = {}
     for tokenized_text, text, *measured_target in zip(explainer.encode(listed), listed, *measured_targets, strict=True):
-        found.setdefault(
+        texts_by_content.setdefault(
             repr((tokenized_text.input_ids, tokenized_text.token_type_ids, measured_target)),
             (text, measured_target[0], measured_target[1]),
         )
-    kept, targets, foils = (list(column) for column in zip(*found.values(), strict=True))
+    kept, targets, foils = (list(column) for column in zip(*texts_by_content.values(), strict=True))
     return kept, targets, foils
 
 
 def relevance_method(name: str) -> Method:
-    """A method that takes heads, other than the one that only uses what was calibrated."""
-    found = find_method(name)
-    able = [one.name for one in METHODS.values() if "heads" in one.options and one.options["heads"] != CALIBRATED]
-    if found.name not in able:
-        raise RefusedValue(f"method '{found.name}' has no heads to calibrate; methods that have: {', '.join(able)}")
-    return found
+    """The method of this name; refused if it has no option `heads`, or always uses calibrated strengths."""
+    chosen = find_method(name)
+    names = [
+        entry.name for entry in METHODS.values() if "heads" in entry.options and entry.options["heads"] != CALIBRATED
+    ]
+    if chosen.name not in names:
+        raise RefusedValue(f"method '{chosen.name}' has no heads to calibrate; methods that have: {', '.join(names)}")
+    return chosen

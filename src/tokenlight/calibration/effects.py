@@ -1,4 +1,4 @@
-"""What removing tokens does to the model's probability: the effects that head strengths are fitted to."""
+"""Effects of removing tokens on the model's probability, to which head strengths are fitted."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -15,24 +15,24 @@ from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.tasks.targets import ChangedInput, MeasuredTarget
 from tokenlight.text.tokenized_text import TokenizedText
 
-FLOOR = 1e-9  # of a probability and of its complement: log-odds stay finite
-Order = list[list[int]]  # groups of tokens, in the order in which they go
+FLOOR = 1e-9  # the least probability and complement, which keeps log-odds finite
+Order = list[list[int]]  # groups of tokens, in the order in which they are removed
 
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """What each token of one text is worth to the answer: how far the target's log-odds fall when it goes."""
+    """For each token of a text, the decrease of the target's log-odds when it is removed."""
 
     values: Tensor  # [token]
-    measured: Tensor  # [token] bool: it may go
+    measured: Tensor  # [token] bool: it may be removed
 
     def agreement(self, scores: Tensor) -> Tensor:
-        """Pearson's correlation with the scores [token], over the tokens that may go; 0 where either is constant."""
+        """Pearson's correlation with the scores [token], over removable tokens; 0 if either is constant."""
         return torch.dot(standard(scores.to(self.values)[self.measured]), standard(self.values[self.measured]))
 
 
 def standard(values: Tensor) -> Tensor:
-    """Mean 0, length 1; all 0, without a slope, where the values are constant."""
+    """Values with mean 0 and norm 1; all 0, without a gradient, if they are constant."""
     centered = values - values.mean()
     size = torch.linalg.vector_norm(centered.detach())
     if size == 0:
@@ -50,40 +50,42 @@ def measure_effects(
     orders: int,
     points: int,
 ) -> list[Effects]:
-    """For each row: tokens go in random orders, in at most `points` groups of one size, until none is left.
+    """For each text: remove all tokens in random orders, in at most `points` groups of equal size.
 
-    A token's value is the mean loss of its groups, each shared evenly in the group: with single tokens an estimate of
-    Shapley's value. Every second order is the one before it backwards, which halves the noise. A row's orders depend
-    on its name alone, so that rows can be measured in parts.
+    A token's value is the mean loss of its groups, each divided by the size of the group: with groups of one token, an
+    estimate of the Shapley value. Every second order is the reverse of the one before, which halves the noise. The
+    orders of a text depend only on its name, so that texts can be measured in several runs.
     """
-    plans = [
+    orders_by_text = [
         list(random_orders(tokenized_text, measured_target, name, perturbation, orders, points))
         for tokenized_text, measured_target, name in zip(tokenized_texts, measured_targets, names, strict=True)
     ]
-    questions = [
-        question
-        for tokenized_text, measured_target, plan in zip(tokenized_texts, measured_targets, plans, strict=True)
-        for order in plan
-        for question in ask_along(explainer, tokenized_text, measured_target, order, perturbation)
+    changed_inputs = [
+        changed_input
+        for tokenized_text, measured_target, text_orders in zip(
+            tokenized_texts, measured_targets, orders_by_text, strict=True
+        )
+        for order in text_orders
+        for changed_input in changed_inputs_along(explainer, tokenized_text, measured_target, order, perturbation)
     ]
-    found = log_probabilities(explainer, questions, EvaluationOptions(instrumented=instrumented)).exp()
-    log_odds = torch.logit(found.clamp(FLOOR, 1 - FLOOR))
-    lines = iter(log_odds.split([len(order) + 1 for plan in plans for order in plan]))
+    probabilities = log_probabilities(explainer, changed_inputs, EvaluationOptions(instrumented=instrumented)).exp()
+    log_odds = torch.logit(probabilities.clamp(FLOOR, 1 - FLOOR))
+    orders_log_odds = iter(log_odds.split([len(order) + 1 for text_orders in orders_by_text for order in text_orders]))
     return [
-        share_out(len(tokenized_text), [(order, -next(lines).diff()) for order in plan])
-        for tokenized_text, plan in zip(tokenized_texts, plans, strict=True)
+        distribute_losses(len(tokenized_text), [(order, -next(orders_log_odds).diff()) for order in text_orders])
+        for tokenized_text, text_orders in zip(tokenized_texts, orders_by_text, strict=True)
     ]
 
 
-def share_out(length: int, measured: Sequence[tuple[Order, Tensor]]) -> Effects:
-    """From the loss of every group [group] of every order."""
+def distribute_losses(length: int, measured: Sequence[tuple[Order, Tensor]]) -> Effects:
+    """Effects from the loss [group] of each order."""
     values = torch.zeros(length, dtype=torch.float64)
     for order, losses in measured:
         for group, loss in zip(order, losses.tolist(), strict=True):
             values[group] += loss / (len(group) * len(measured))
-    may_go = torch.zeros(length, dtype=torch.bool)
-    may_go[[token for group in measured[0][0] for token in group]] = True
-    return Effects(values, may_go)
+    is_removable = torch.zeros(length, dtype=torch.bool)
+    is_removable[[token for group in measured[0][0] for token in group]] = True
+    return Effects(values, is_removable)
 
 
 def random_orders(
@@ -97,23 +99,23 @@ def random_orders(
     tokens = [
         token for unit in removable_units(tokenized_text, perturbation, measured_target.protected) for token in unit
     ]
-    chance = random.Random(name)
-    parts = min(points, len(tokens))
-    cuts = [round(i * len(tokens) / parts) for i in range(parts + 1)]
+    rng = random.Random(name)
+    n_groups = min(points, len(tokens))
+    cuts = [round(i * len(tokens) / n_groups) for i in range(n_groups + 1)]
     for number in range(orders):
-        tokens = tokens[::-1] if number % 2 else chance.sample(tokens, len(tokens))
+        tokens = tokens[::-1] if number % 2 else rng.sample(tokens, len(tokens))
         yield [tokens[start:end] for start, end in pairwise(cuts)]
 
 
-def ask_along(
+def changed_inputs_along(
     explainer: Explainer,
     tokenized_text: TokenizedText,
     measured_target: MeasuredTarget,
     order: Order,
     perturbation: Perturbation,
 ) -> Iterator[ChangedInput]:
-    """The whole row, then without the first group, without the first two, and so on."""
-    gone: list[int] = []
+    """The unchanged text, then without the first group, without the first two, and so on."""
+    removed: list[int] = []
     for group in [[], *order]:
-        gone = gone + group
-        yield make_changed_input(explainer, remove_tokens(tokenized_text, gone, perturbation, 0.0), measured_target)
+        removed = removed + group
+        yield make_changed_input(explainer, remove_tokens(tokenized_text, removed, perturbation, 0.0), measured_target)

@@ -24,101 +24,101 @@ from tokenlight.tasks.targets import ResolvedTarget, Target
 from tokenlight.text.batch import Batch, length_batches
 from tokenlight.text.tokenized_text import TokenizedText
 
-RATE = 0.08  # how far a strength moves in a step, about
-MEMORY = (0.9, 0.999)  # of the slope and of its square (Adam: Kingma and Ba 2015)
+RATE = 0.08  # approximate change of a strength in a step
+BETAS = (0.9, 0.999)  # decay of the means of the gradient and of its square (Adam: Kingma and Ba 2015)
 PATIENCE = 8  # steps without gain
 
 
 @dataclass(frozen=True)
-class Climb:
-    """One way up. Strengths are [layer, head] in [0, 1]."""
+class HeadOptimizer:
+    """The state of Adam on head strengths [layer, head] in [0, 1]."""
 
-    trail: Tensor  # [step, layer, head], the start included
-    slope: Tensor  # the running mean, and that of its square
-    square: Tensor
+    trail: Tensor  # [step, layer, head] strengths, including the initial ones
+    slope: Tensor  # running mean of the gradient
+    square: Tensor  # running mean of its square
 
     @classmethod
-    def start(cls, layers: int, heads: int) -> "Climb":
-        """All heads lit, which is the method as it is."""
-        nothing = torch.zeros(layers, heads, dtype=torch.float64)
-        return cls(torch.ones_like(nothing)[None], nothing, nothing)
+    def start(cls, layers: int, heads: int) -> "HeadOptimizer":
+        """All strengths 1, which is the method without a mask."""
+        zeros = torch.zeros(layers, heads, dtype=torch.float64)
+        return cls(torch.ones_like(zeros)[None], zeros, zeros)
 
     @property
     def strengths(self) -> Tensor:
         return self.trail[-1]
 
-    def step(self, slope: Tensor) -> "Climb":
-        """Along the slope [layer, head] at the present strengths."""
-        mean = MEMORY[0] * self.slope + (1 - MEMORY[0]) * slope
-        square = MEMORY[1] * self.square + (1 - MEMORY[1]) * slope**2
+    def step(self, slope: Tensor) -> "HeadOptimizer":
+        """One step of Adam with the gradient [layer, head] at the present strengths."""
+        mean = BETAS[0] * self.slope + (1 - BETAS[0]) * slope
+        square = BETAS[1] * self.square + (1 - BETAS[1]) * slope**2
         number = len(self.trail)
-        fair = (mean / (1 - MEMORY[0] ** number), square / (1 - MEMORY[1] ** number))
-        strengths = (self.strengths + RATE * fair[0] / (fair[1].sqrt() + 1e-12)).clamp(0, 1)
-        return Climb(torch.cat([self.trail, strengths[None]]), mean, square)
+        corrected = (mean / (1 - BETAS[0] ** number), square / (1 - BETAS[1] ** number))
+        strengths = (self.strengths + RATE * corrected[0] / (corrected[1].sqrt() + 1e-12)).clamp(0, 1)
+        return HeadOptimizer(torch.cat([self.trail, strengths[None]]), mean, square)
 
 
 @dataclass(frozen=True)
 class Search:
-    """Climbs side by side: one for each fold of the texts, taught by all other folds, and a last one taught by all."""
+    """An optimizer for each fold of the texts, trained on all other folds, and a last one trained on all texts."""
 
-    climbs: tuple[Climb, ...]
-    judged: Tensor  # [step, text] agreement under the climb of the text's fold, which has not seen it
+    climbs: tuple[HeadOptimizer, ...]
+    judged: Tensor  # [step, text] agreement with the strengths of the text's fold, which were not trained on it
 
     @property
     def steps(self) -> int:
         return len(self.judged) - 1
 
     def up_to(self, steps: int) -> "Search":
-        """As it was after so many steps, if it has gone further."""
+        """The state after at most this many steps."""
         climbs = tuple(replace(climb, trail=climb.trail[: steps + 1]) for climb in self.climbs)
         return self if self.steps <= steps else Search(climbs, self.judged[: steps + 1])
 
     @property
     def stalled(self) -> bool:
-        """Whether the best is so long ago that the search is over."""
+        """Whether there was no gain for PATIENCE steps."""
         return self.steps - self.best >= PATIENCE
 
     @property
     def best(self) -> int:
-        """The first step at which the texts agreed most."""
+        """The first step with the highest mean agreement."""
         return best_step(self.judged)
 
     @property
-    def found(self) -> Tensor:
-        """Strengths taught by all texts, after as many steps as did best on texts that were not seen."""
+    def strengths(self) -> Tensor:
+        """Strengths trained on all texts, after the number of steps that was best on held-out texts."""
         return self.climbs[-1].trail[self.best]
 
-    def unseen_steps(self, folds: Sequence[Sequence[int]]) -> list[int]:
-        """How many steps each fold's climb should take, as the other folds' texts say."""
+    def held_out_steps(self, folds: Sequence[Sequence[int]]) -> list[int]:
+        """For each fold, the number of steps that is best on the texts of the other folds."""
         kept = [torch.ones(self.judged.shape[1], dtype=torch.bool) for _ in folds]
         for others, fold in zip(kept, folds, strict=True):
             others[list(fold)] = False
         return [best_step(self.judged[:, others]) for others in kept]
 
-    def unseen(self, folds: Sequence[Sequence[int]]) -> list[Tensor]:
-        """Strengths for each fold that its texts had no part in: neither in the climb nor in the number of steps."""
-        return [climb.trail[step] for climb, step in zip(self.climbs[:-1], self.unseen_steps(folds), strict=True)]
+    def held_out_strengths(self, folds: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Strengths for each fold; its texts affect neither their training nor the number of steps."""
+        return [climb.trail[step] for climb, step in zip(self.climbs[:-1], self.held_out_steps(folds), strict=True)]
 
     def gains(self, folds: Sequence[Sequence[int]]) -> Tensor:
-        """[text] of agreement, by the strengths of `unseen`."""
+        """[text] gain of agreement with `held_out_strengths`."""
         gains = torch.zeros_like(self.judged[0])
-        for fold, step in zip(folds, self.unseen_steps(folds), strict=True):
+        for fold, step in zip(folds, self.held_out_steps(folds), strict=True):
             gains[list(fold)] = (self.judged[step] - self.judged[0])[list(fold)]
         return gains
 
 
 def best_step(judged: Tensor) -> int:
-    """The first of the highest, of [step, text]."""
+    """The first step with the highest mean, of [step, text]."""
     means = judged.mean(1).tolist()
     return max(range(len(means)), key=means.__getitem__)
 
 
-TOKENS = 1024  # that run together: a pass with a graph needs several times the memory of a plain one
+TOKENS = 1024  # of a batch, which is small because a pass with a graph needs several times the memory
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A tokenized text, what is explained about it, and what was measured."""
+    """A tokenized text with its target and measured effects."""
 
     tokenized_text: TokenizedText
     resolved: ResolvedTarget
@@ -136,57 +136,57 @@ class MeasuredBatch:
     batch: Batch
     target: Target
     effects: tuple[Effects, ...]
-    places: tuple[int, ...]  # of its texts among all
+    indices: tuple[int, ...]  # of its texts among all
 
 
 def measured_batches(
     explainer: Explainer, instrumented: InstrumentedModel, texts: Sequence[Measured]
 ) -> list[MeasuredBatch]:
-    """Similar lengths together; texts with a foil and those without are kept apart."""
+    """Batches of texts of similar length; those with a foil and those without are in separate batches."""
     batches = []
     exact = behavior_of(explainer.inner).equal_lengths
     for foiled in (False, True):
         group = [i for i, text in enumerate(texts) if text.foiled is foiled]
-        for inside in length_batches([len(texts[i].tokenized_text) for i in group], TOKENS, exact):
-            places = tuple(group[i] for i in inside)
-            some = [texts[i] for i in places]
-            batch = explainer.collate([text.tokenized_text for text in some], instrumented.device)
-            target = Target(explainer.task, tuple(text.resolved for text in some))
-            batches.append(MeasuredBatch(batch, target, tuple(text.effects for text in some), places))
+        for indices in length_batches([len(texts[i].tokenized_text) for i in group], TOKENS, exact):
+            text_indices = tuple(group[i] for i in indices)
+            measured = [texts[i] for i in text_indices]
+            batch = explainer.collate([text.tokenized_text for text in measured], instrumented.device)
+            target = Target(explainer.task, tuple(text.resolved for text in measured))
+            batches.append(MeasuredBatch(batch, target, tuple(text.effects for text in measured), text_indices))
     return batches
 
 
 def agreements(
     instrumented: InstrumentedModel, batches: Sequence[MeasuredBatch], method: Method, strengths: Tensor
 ) -> Tensor:
-    """[text] for strengths [layer, head]."""
-    found = torch.cat([agree(instrumented, one, method, strengths) for one in batches])
-    return torch.zeros_like(found).index_put((torch.tensor([i for one in batches for i in one.places]),), found)
+    """[text] agreement for strengths [layer, head]."""
+    values = torch.cat([agree(instrumented, batch, method, strengths) for batch in batches])
+    return torch.zeros_like(values).index_put((torch.tensor([i for batch in batches for i in batch.indices]),), values)
 
 
-def agreement_and_slope(
+def agreement_and_gradient(
     instrumented: InstrumentedModel, batches: Sequence[MeasuredBatch], method: Method, strengths: Tensor
 ) -> tuple[float, Tensor]:
     """The texts' mean agreement and its gradient [layer, head]."""
     strengths = strengths.detach().requires_grad_()
-    texts = sum(len(one.effects) for one in batches)
-    total, slope = 0.0, torch.zeros_like(strengths)
-    for one in batches:  # each graph is gone before the next is built
-        mean = agree(instrumented, one, method, strengths).sum() / texts
-        (part,) = torch.autograd.grad(mean, strengths)
-        total, slope = total + mean.item(), slope + part
-    return total, slope
+    texts = sum(len(batch.effects) for batch in batches)
+    total, gradient = 0.0, torch.zeros_like(strengths)
+    for batch in batches:  # each graph is released before the next is built
+        mean = agree(instrumented, batch, method, strengths).sum() / texts
+        (batch_gradient,) = torch.autograd.grad(mean, strengths)
+        total, gradient = total + mean.item(), gradient + batch_gradient
+    return total, gradient
 
 
-def agree(instrumented: InstrumentedModel, one: MeasuredBatch, method: Method, strengths: Tensor) -> Tensor:
-    """[text of the batch]; differentiable where the strengths are."""
+def agree(instrumented: InstrumentedModel, batch: MeasuredBatch, method: Method, strengths: Tensor) -> Tensor:
+    """[text of the batch] agreement; differentiable if the strengths are."""
     dark = torch.zeros_like(strengths)
     method_config = MethodConfig(method, {"heads": HeadMask(dark, dark, calibrated=strengths)})
-    _, (found,) = run_configs(
-        instrumented, one.batch, plan_passes(one.target, [method_config]), graph=strengths.requires_grad
+    _, (attribution,) = run_configs(
+        instrumented, batch.batch, plan_passes(batch.target, [method_config]), graph=strengths.requires_grad
     )
-    rows = zip(found.scores.cpu(), one.effects, strict=True)
-    return torch.stack([effects.agreement(scores[: len(effects.values)]) for scores, effects in rows])
+    pairs = zip(attribution.scores.cpu(), batch.effects, strict=True)
+    return torch.stack([effects.agreement(scores[: len(effects.values)]) for scores, effects in pairs])
 
 
 FORMAT = "tokenlight.calibration"
@@ -194,16 +194,16 @@ FORMAT = "tokenlight.calibration"
 
 @dataclass
 class Checkpoint:
-    """Effects of the texts that were measured, and the state of the search; both belong to these settings alone."""
+    """Effects of the texts measured so far, and the state of the search, for these settings only."""
 
-    path: Path | None  # None: nothing is kept
+    path: Path | None  # None: nothing is stored
     settings: Mapping[str, Any]
     effects: list[Effects] = field(default_factory=list)
     search: Search | None = None
 
     @classmethod
     def open(cls, path: Path | None, settings: Mapping[str, Any], lengths: Sequence[int]) -> "Checkpoint":
-        """What is in the file, if it was made with the same settings, for texts of so many tokens."""
+        """The checkpoint in the file; refused if it has other settings, or texts of other lengths."""
         if path is None or not path.exists():
             if path is not None and not path.parent.is_dir():
                 raise RefusedValue(f"there is no folder {str(path.parent)!r} for the checkpoint {path.name}")
@@ -212,19 +212,19 @@ class Checkpoint:
             plain = json.loads(path.read_text(encoding="utf-8"))
             if plain["format"] != FORMAT:
                 raise RefusedValue(f"format {plain['format']!r}")
-            before, found = plain["settings"], plain["search"]
-            effects = [read_effects(one) for one in plain["effects"]]
-            state = None if found is None else read_search(found)
-            other = sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name))
-            if not other:
-                check_whole(effects, state, lengths, settings["folds"])
+            before, stored_search = plain["settings"], plain["search"]
+            effects = [read_effects(values) for values in plain["effects"]]
+            state = None if stored_search is None else read_search(stored_search)
+            different = sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name))
+            if not different:
+                check_complete(effects, state, lengths, settings["folds"])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise RefusedValue(
                 f"{path} is not a calibration's checkpoint ({error}): delete it to start again"
             ) from error
-        if other:
+        if different:
             raise RefusedValue(
-                f"{path} belongs to a calibration with other {', '.join(other)}: delete it to start again"
+                f"{path} belongs to a calibration with other {', '.join(different)}: delete it to start again"
             )
         return cls(path, settings, effects, state)
 
@@ -232,42 +232,47 @@ class Checkpoint:
         self.effects += effects
         self._write()
 
-    def reach(self, search: Search) -> None:
+    def set_search(self, search: Search) -> None:
         self.search = search
         self._write()
 
     def _write(self) -> None:
         if self.path is not None:
-            found = None if self.search is None else write_search(self.search)
-            effects = [write_effects(one) for one in self.effects]
-            plain = {"format": FORMAT, "settings": self.settings, "effects": effects, "search": found}
+            search = None if self.search is None else write_search(self.search)
+            effects = [write_effects(effects_of_text) for effects_of_text in self.effects]
+            plain = {"format": FORMAT, "settings": self.settings, "effects": effects, "search": search}
             write_atomically(self.path, json.dumps(plain))
 
 
-def check_whole(effects: Sequence[Effects], search: Search | None, lengths: Sequence[int], folds: int) -> None:
-    """Whether all that is there belongs to the texts."""
-    if [len(one.values) for one in effects] != list(lengths[: len(effects)]):
+def check_complete(effects: Sequence[Effects], search: Search | None, lengths: Sequence[int], folds: int) -> None:
+    """Refuse a checkpoint that is incomplete or belongs to other texts."""
+    if [len(effects_of_text.values) for effects_of_text in effects] != list(lengths[: len(effects)]):
         raise RefusedValue("its effects are not those of the texts")
-    if not all(one.values.isfinite().all() for one in effects):
-        raise RefusedValue("it holds numbers that are not finite")
+    if not all(effects_of_text.values.isfinite().all() for effects_of_text in effects):
+        raise RefusedValue("it has numbers that are not finite")
     if search is None:
         return
     if len(effects) < len(lengths):
-        raise RefusedValue("it has searched before all texts were measured")
+        raise RefusedValue("it has a search before all texts were measured")
     if search.judged.shape[1:] != (len(lengths),) or not search.judged.isfinite().all():
-        raise RefusedValue("its search was not judged by the texts")
+        raise RefusedValue("its search was not evaluated on the texts")
     trails = [climb.trail for climb in search.climbs if climb.trail.isfinite().all()]
     if [len(trail) for trail in trails] != [len(search.judged)] * (folds + 1):
-        raise RefusedValue("its search is not whole")
+        raise RefusedValue("its search is incomplete")
 
 
 def write_search(search: Search) -> dict[str, Any]:
-    climbs = [{one.name: getattr(climb, one.name).tolist() for one in fields(climb)} for climb in search.climbs]
+    climbs = [
+        {field_.name: getattr(climb, field_.name).tolist() for field_ in fields(climb)} for climb in search.climbs
+    ]
     return {"climbs": climbs, "judged": search.judged.tolist()}
 
 
 def read_search(plain: Mapping[str, Any]) -> Search:
-    climbs = [Climb(**{one.name: numbers(climb[one.name]) for one in fields(Climb)}) for climb in plain["climbs"]]
+    climbs = [
+        HeadOptimizer(**{field_.name: numbers(climb[field_.name]) for field_ in fields(HeadOptimizer)})
+        for climb in plain["climbs"]
+    ]
     return Search(tuple(climbs), numbers(plain["judged"]))
 
 
@@ -276,8 +281,11 @@ def numbers(plain: Any) -> Tensor:
 
 
 def write_effects(effects: Effects) -> list[float | None]:
-    """A value for each token, None for those that may not go."""
-    return [value if may_go else None for value, may_go in zip(effects.values.tolist(), effects.measured, strict=True)]
+    """A value for each token, None for those that cannot be removed."""
+    return [
+        value if is_removable else None
+        for value, is_removable in zip(effects.values.tolist(), effects.measured, strict=True)
+    ]
 
 
 def read_effects(plain: Sequence[float | None]) -> Effects:

@@ -1,4 +1,4 @@
-"""Counts over parsed texts what each head's strongest attention goes to, with words aligned to tokens."""
+"""Counts, over parsed texts, the words and positions that each head attends to most; words are aligned to tokens."""
 
 import json
 import warnings
@@ -33,44 +33,44 @@ from tokenlight.text.tokenized_text import TokenizedText
 
 
 class Pair(NamedTuple):
-    """A dependent and its syntactic head in the tokens of one row."""
+    """A dependent and its syntactic head, as tokens of one text."""
 
     relation: int
-    query: int  # the first sub-word of the word that should attend
-    start: int  # the tokens of the word that should be attended to: the first, and the one after the last
-    end: int
+    query: int  # the first sub-word of the attending word
+    start: int  # first token of the attended word
+    end: int  # the token after its last one
     distance: int  # in words of the parse: dependent minus head
 
 
 def align(
     parse: Parse, tokenized_text: TokenizedText, numbers: Mapping[str, int], direction: str
 ) -> tuple[list[Pair], int]:
-    """The pairs whose relation has a number, and how many of them the row does not hold."""
+    """The pairs whose relation has a number, and the number of pairs without tokens, for example after truncation."""
     if parse.text != tokenized_text.text:
         raise RefusedValue(f"the parse is of another text: {parse.text!r} instead of {tokenized_text.text!r}")
     segments = [tokenized_text.segment_index(segment) for segment in (0, 1)]
-    pairs, missed = [], 0
+    pairs, not_found = [], 0
     for i, word in enumerate(parse.words):
         if word.head is None or word.relation not in numbers:
             continue
         head = parse.words[word.head]
-        ends = (word, head) if direction == "dependent-head" else (head, word)
-        asking, asked = (segments[end.segment].find(end.span) for end in ends)
-        if asking is None or asked is None:
-            missed += 1
+        words = (word, head) if direction == "dependent-head" else (head, word)
+        attending, attended = (segments[end.segment].find(end.span) for end in words)
+        if attending is None or attended is None:
+            not_found += 1
         else:
-            pairs.append(Pair(numbers[word.relation], asking[0], *asked, i - word.head))
-    return pairs, missed
+            pairs.append(Pair(numbers[word.relation], attending[0], *attended, i - word.head))
+    return pairs, not_found
 
 
-CHUNK = 1024  # texts that are sorted by length together, and counted or not counted as a whole
+CHUNK = 1024  # texts that are sorted by length and counted together
 TOKEN_BUDGET = 2048  # tokens of a batch, padding included
 DIRECTIONS = ("dependent-head", "head-dependent")
 
 
 @dataclass
 class StrongestCapture(Capture):
-    """Keeps of the attention only where each query looks most: [batch, head, query] for every layer."""
+    """Keeps, instead of attention maps, the key with the largest weight: [batch, head, query] for every layer."""
 
     strongest: list[Tensor] = field(default_factory=list)
 
@@ -97,25 +97,25 @@ def count_heads(
 ) -> HeadStatistics:
     """Head statistics over parsed texts, which are read once, as a stream.
 
-    With a `checkpoint` file, counts are kept there as they grow. Called again with the same texts, counting continues
-    behind those that are counted already; `parses` may be a function that gives the parses behind the first n.
-    `total` is how many texts there are, for the progress bar.
+    With a `checkpoint` file, counts are stored there after every chunk. A second call with the same texts continues
+    after those that are already counted; `parses` may be a function that returns the parses after the first n.
+    `total` is the number of texts, for the progress bar.
     """
     if direction not in DIRECTIONS:
-        raise RefusedValue(f"direction is one of {', '.join(DIRECTIONS)}; found {direction!r}")
+        raise RefusedValue(f"direction must be one of {', '.join(DIRECTIONS)}; found {direction!r}")
     if not relations:
-        raise RefusedValue("name at least one relation")
+        raise RefusedValue("expected at least one relation, found none")
     labels = number_labels(relations)
-    counts = empty = nothing(explainer, tuple(relations), direction, source)
-    more = {} if checkpoint is None else {"labels": as_lists(relations), "sha256": hash_model(explainer)}
+    counts = empty = empty_statistics(explainer, tuple(relations), direction, source)
+    metadata = {} if checkpoint is None else {"labels": as_lists(relations), "sha256": hash_model(explainer)}
     if checkpoint is not None and Path(checkpoint).exists():
-        counts = resume(Path(checkpoint), empty, more)
+        counts = resume(Path(checkpoint), empty, metadata)
     instrumented = InstrumentedModel(explainer.model)
     with count_progress("counting heads", total, counts.texts, progress) as advance:
         for chunk in chunks(parses(counts.texts) if callable(parses) else islice(parses, counts.texts, None)):
             counts = counts + count_chunk(explainer, instrumented, chunk, labels, empty)
             if checkpoint is not None:
-                write_atomically(Path(checkpoint), json.dumps({**counts.to_dict(rare=0), **more}))
+                write_atomically(Path(checkpoint), json.dumps({**counts.to_dict(rare=0), **metadata}))
             advance(len(chunk))
     if not counts.texts:
         raise RefusedValue("there are no texts to count heads on")
@@ -125,22 +125,22 @@ def count_heads(
 
 
 def number_labels(relations: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Each label of a parser with the number of the relation that counts it."""
+    """{label of the parser: index of the relation that counts it}"""
     names = list(relations)
     labels: dict[str, int] = {}
     for i, name in enumerate(names):
         for label in relations[name]:
-            owner = labels.setdefault(label, i)
-            if owner != i:
+            first = labels.setdefault(label, i)
+            if first != i:
                 raise RefusedValue(
-                    f"the relations {names[owner]!r} and {name!r} both count the label {label!r}, but a pair of "
+                    f"the relations {names[first]!r} and {name!r} both count the label {label!r}, but a pair of "
                     "words is counted once: leave one of them out"
                 )
     return labels
 
 
 def as_lists(relations: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """As a file of JSON holds them."""
+    """Relations with sorted labels, as stored in a checkpoint."""
     return {name: sorted(labels) for name, labels in relations.items()}
 
 
@@ -150,7 +150,7 @@ def chunks(parses: Iterable[Parse]) -> Iterator[list[Parse]]:
         yield chunk
 
 
-def nothing(explainer: Explainer, relations: tuple[str, ...], direction: str, source: str) -> HeadStatistics:
+def empty_statistics(explainer: Explainer, relations: tuple[str, ...], direction: str, source: str) -> HeadStatistics:
     """Statistics over no texts."""
     model = explainer.inner
     return HeadStatistics(
@@ -176,25 +176,25 @@ def count_chunk(
     labels: Mapping[str, int],
     empty: HeadStatistics,
 ) -> HeadStatistics:
-    """The counts of some texts alone."""
+    """The counts of one chunk."""
     read = encode_each(explainer.encode, [parse.text for parse in chunk])
-    placed = [
+    readable = [
         (parse, tokenized_text)
         for parse, tokenized_text in zip(chunk, read, strict=True)
         if isinstance(tokenized_text, TokenizedText)
     ]
     warn_of_unread(read)
-    if not placed:
+    if not readable:
         return replace(empty, texts=len(chunk))
-    tokenized_texts = [tokenized_text for _, tokenized_text in placed]
-    aligned = [align(parse, tokenized_text, labels, empty.direction) for parse, tokenized_text in placed]
-    pairs = [found for found, _ in aligned]
+    tokenized_texts = [tokenized_text for _, tokenized_text in readable]
+    aligned = [align(parse, tokenized_text, labels, empty.direction) for parse, tokenized_text in readable]
+    pairs = [text_pairs for text_pairs, _ in aligned]
     longest = max(map(len, tokenized_texts))
     hits = torch.zeros_like(empty.hits)
     offsets = torch.zeros(
         *hits.shape[1:], 2 * longest - 1, dtype=torch.long
     )  # [layer, head, key - query + longest - 1]
-    exact = behavior_of(explainer.inner).equal_lengths  # beside a longer text, such a model attends otherwise
+    exact = behavior_of(explainer.inner).equal_lengths  # such a model attends differently in a batch with longer texts
     for indices in length_batches(list(map(len, tokenized_texts)), TOKEN_BUDGET, exact):
         batch, capture = (
             explainer.collate([tokenized_texts[i] for i in indices], instrumented.device),
@@ -205,7 +205,8 @@ def count_chunk(
         add_offsets(offsets, strongest, batch.attention_mask.bool().cpu())
         add_hits(hits, strongest, [pairs[i] for i in indices])
     distances = tuple(
-        Counter(pair.distance for found in pairs for pair in found if pair.relation == i) for i in range(len(hits))
+        Counter(pair.distance for text_pairs in pairs for pair in text_pairs if pair.relation == i)
+        for i in range(len(hits))
     )
     return replace(
         empty,
@@ -214,13 +215,13 @@ def count_chunk(
         distances=distances,
         offsets={int(i) - longest + 1: offsets[..., i] for i in offsets.sum((0, 1)).nonzero()[:, 0]},
         tokens=sum(map(len, tokenized_texts)),
-        texts=len(chunk),  # also those without a token: counting goes on behind what was read
+        texts=len(chunk),  # including unreadable ones, so that counting continues after them
         cut_off=sum(missed for _, missed in aligned),
     )
 
 
 def warn_of_unread(read: Sequence[TokenizedText | Exception]) -> None:
-    """Texts that the tokenizer or the model cannot read count for nothing."""
+    """Warn of texts that the tokenizer or the model cannot read; they are not counted."""
     reasons = [reason_to_skip(error, strict=True) for error in read if isinstance(error, Exception)]
     if reasons:
         skipped = describe_count(len(reasons), "text")
@@ -232,34 +233,34 @@ def add_offsets(offsets: Tensor, strongest: Tensor, real: Tensor) -> None:
     layers, heads, _, queries = strongest.shape
     bins = offsets.shape[-1]
     distance = strongest - torch.arange(queries) + bins // 2  # [layer, head, batch, query]
-    own_row = torch.arange(layers * heads).view(layers, heads, 1) * bins
-    places = distance[:, :, real] + own_row  # [layer, head, real query]
-    offsets += torch.bincount(places.flatten(), minlength=offsets.numel()).view_as(offsets)
+    first_bin = torch.arange(layers * heads).view(layers, heads, 1) * bins
+    bin_indices = distance[:, :, real] + first_bin  # [layer, head, real query]
+    offsets += torch.bincount(bin_indices.flatten(), minlength=offsets.numel()).view_as(offsets)
 
 
 def add_hits(hits: Tensor, strongest: Tensor, pairs: Sequence[Sequence[Pair]]) -> None:
-    """Count the pairs whose strongest attention lies in the other word."""
-    flat = [(i, *pair) for i, found in enumerate(pairs) for pair in found]
-    if not flat:
+    """Count the pairs whose strongest attention goes to the related word."""
+    entries = [(i, *pair) for i, text_pairs in enumerate(pairs) for pair in text_pairs]
+    if not entries:
         return
-    row, relation, query, start, end, _ = torch.tensor(flat).T
-    looked_at = strongest[:, :, row, query]  # [layer, head, pair]
-    hit = (looked_at >= start) & (looked_at < end)
+    text, relation, query, start, end, _ = torch.tensor(entries).T
+    strongest_key = strongest[:, :, text, query]  # [layer, head, pair]
+    hit = (strongest_key >= start) & (strongest_key < end)
     hits.index_add_(0, relation, hit.permute(2, 0, 1).long())
 
 
 def check_shapes(counts: HeadStatistics, empty: HeadStatistics) -> None:
-    """Tensors of other shapes would be added up all the same, each value to several heads."""
+    """Refuse stored tensors of other shapes, which broadcasting would add without an error."""
     if counts.relations != empty.relations or counts.fingerprint != empty.fingerprint:
-        return  # of another model or other relations, which is refused with that reason
-    each = {f"offset {offset}": (heads, empty.hits[0]) for offset, heads in counts.offsets.items()}
-    for name, (stored, expected) in {"hits": (counts.hits, empty.hits), **each}.items():
+        return  # another model or other relations: `resume` refuses these with a better message
+    offsets = {f"offset {offset}": (heads, empty.hits[0]) for offset, heads in counts.offsets.items()}
+    for name, (stored, expected) in {"hits": (counts.hits, empty.hits), **offsets}.items():
         if stored.shape != expected.shape:
             raise RefusedValue(f"{name}: expected the shape {list(expected.shape)}, found {list(stored.shape)}")
 
 
-def resume(path: Path, empty: HeadStatistics, more: Mapping[str, Any]) -> HeadStatistics:
-    """What is counted already, if it was counted in the same way, with the labels and the model's hash in `more`."""
+def resume(path: Path, empty: HeadStatistics, metadata: Mapping[str, Any]) -> HeadStatistics:
+    """The stored counts; refused unless relations, labels and model are the same; `metadata`: labels and hash."""
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         counts = HeadStatistics.from_dict(stored)
@@ -274,10 +275,10 @@ def resume(path: Path, empty: HeadStatistics, more: Mapping[str, Any]) -> HeadSt
             raise RefusedValue(
                 f"{path} holds counts with another {name} ({before!r}, now {now!r}): delete it to start again"
             )
-    before, now = stored.get("labels"), more["labels"]
+    before, now = stored.get("labels"), metadata["labels"]
     if before != now:
         raise RefusedValue(f"{path} holds counts with other labels ({before!r}, now {now!r}): delete it to start again")
-    if stored.get("sha256") != more["sha256"]:
+    if stored.get("sha256") != metadata["sha256"]:
         raise RefusedValue(
             f"{path} holds counts with other weights, another configuration or another tokenizer than this model's: "
             "delete it to start again"

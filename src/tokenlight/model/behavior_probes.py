@@ -92,12 +92,12 @@ def probe_behavior(instrumented: InstrumentedModel) -> Behavior:
 
 def run_probes(instrumented: InstrumentedModel) -> Behavior:
     with without_caller_modes(instrumented.device):
-        first, other, *remaining = torch.tensor(
+        first, second, *longer_parts = torch.tensor(
             plain_ids(instrumented.model, 2 * SHORT + LONG), device=instrumented.device
         ).split(SHORT)
         embeddings = instrumented.embed(first[None]).repeat(2, 1, 1)
-        together = torch.stack([first, other])
-        batch = Batch(together, torch.ones_like(together))
+        both = torch.stack([first, second])
+        batch = Batch(both, torch.ones_like(both))
         try:
             classifier = classifies(instrumented.model)
             capture = Capture(CaptureSpec(differentiable=classifier, head_only=classifier, embeddings=embeddings))
@@ -105,17 +105,17 @@ def run_probes(instrumented: InstrumentedModel) -> Behavior:
         except UnsupportedModelError:  # blocks that do not follow one another have no last state
             capture = Capture(CaptureSpec(embeddings=embeddings))
             alone = instrumented.run_uncounted(batch, capture, ProtectBuffers(instrumented.model))
-        last, longer = reads_last(alone, capture), torch.cat(remaining)
-        padded = longer.roll(1)  # masked ids may be any; only a model that looks for the end of a text needs padding
+        reads_last_token, longer = reads_last(alone, capture), torch.cat(longer_parts)
+        padded = longer.roll(1)  # masked ids are arbitrary, except for a model that looks for the last token of a text
         padded[:SHORT] = first
-        if last:
+        if reads_last_token:
             padded[SHORT:] = max(0, padding_id(instrumented.model) or 0)
         mask = torch.ones(2, LONG, dtype=torch.long, device=instrumented.device)
         mask[0, SHORT:] = 0
         padded_output = instrumented.run_uncounted(Batch(torch.stack([padded, longer]), mask), Capture())
         refuse_random_outputs(instrumented, batch)
         refuse_other_outputs(instrumented, batch, alone)
-        return Behavior(difference_between_texts(alone), differs(alone, padded_output), last)
+        return Behavior(difference_between_texts(alone), differs(alone, padded_output), reads_last_token)
 
 
 def refuse_random_outputs(instrumented: InstrumentedModel, batch: Batch) -> None:
@@ -141,10 +141,9 @@ def refuse_other_outputs(instrumented: InstrumentedModel, batch: Batch, alone: A
     difference = max(largest_difference(original, output) for output in outputs)
     if difference > (TOLERANCE_HALF if instrumented.dtype.itemsize < 4 else TOLERANCE_SINGLE):
         raise UnsupportedModelError(
-            f"{type(instrumented.model).__name__} answers differently from its instrumented model (by "
-            f"{difference:.0%}), which runs the family's "
-            "own code of attention and experts in plain operations: implementations of transformers disagree. Load it "
-            'with attn_implementation="eager" and experts_implementation="eager", or '
+            f"{type(instrumented.model).__name__} has other outputs than its instrumented model (by {difference:.0%}), "
+            "which runs the family's own code of attention and experts in plain operations: implementations of "
+            'transformers disagree. Load it with attn_implementation="eager" and experts_implementation="eager", or '
             "use another version of transformers"
         )
 
@@ -171,8 +170,8 @@ def sees_later_tokens(instrumented: InstrumentedModel) -> bool:
     """
     if instrumented not in SEES_LATER:
         with without_caller_modes(instrumented.device):
-            *text, other = plain_ids(instrumented.model, LONG + 1)
-            ids = torch.tensor([text, [*text[:-1], other]], device=instrumented.device)
+            *text, another_id = plain_ids(instrumented.model, LONG + 1)
+            ids = torch.tensor([text, [*text[:-1], another_id]], device=instrumented.device)
             output = instrumented.run_uncounted(Batch(ids, torch.ones_like(ids)), Capture())
         by_token = {
             name: tensor[:, :-1] for name, tensor in output_tensors(output) if has_token_axis(instrumented, tensor)

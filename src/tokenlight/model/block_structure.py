@@ -61,7 +61,7 @@ def output_for(module: nn.Module, x: Tensor) -> Tensor | None:
     """The module's output [n, out] for vectors [n, in]; None where it does not read or return such."""
     try:
         y = module(x)
-    except Exception:  # whatever a module of unknown kind says
+    except Exception:  # an unknown module may raise anything
         return None
     return y if isinstance(y, Tensor) and y.ndim == 2 and len(y) == len(x) else None
 
@@ -128,7 +128,7 @@ def refuse_spread(model: PreTrainedModel) -> None:
     devices = {parameter.device for parameter in model.parameters()}
     if len(devices) > 1 or torch.device("meta") in devices:
         raise UnsupportedModelError(
-            f"decompositions read the weights themselves, which device_map has spread over {len(devices)} places "
+            f"decompositions read the weights, which device_map has spread over {len(devices)} devices "
             "('meta' stands for disk or memory outside the device): load the whole model on one device"
         )
 
@@ -145,7 +145,7 @@ def projection(block: nn.Module, path: str, heads: int, width: int) -> tuple[Ten
     if affine is None:
         raise UnsupportedModelError(
             f"decompositions need the matrix of the attention's output projection, and what {type(module).__name__} "
-            "does is not linear (hooks and adapters are a part of it)"
+            "computes is not linear (with its hooks and adapters)"
         )
     weight, bias = affine
     return weight.reshape(heads, width, -1), bias
@@ -200,7 +200,7 @@ def probed_norm(module: Any, width: int) -> Norm | None:
         with torch.no_grad():
             x = torch.linspace(-1, 2, width, device=like.device, dtype=like.dtype).sin().expand(1, 2, -1) + 0.5
             y = module(x)
-    except Exception:  # whatever a module of unknown kind says to a state
+    except Exception:  # an unknown module may raise anything
         return None
     if not isinstance(y, Tensor) or y.shape != x.shape:
         return None

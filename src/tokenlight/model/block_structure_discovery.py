@@ -88,7 +88,7 @@ def find_structure(
     if matches:
         return matches[0]
     if not candidates:
-        return "have no linear layer that reads the heads' outputs: as they are, behind a norm, or times a gate"
+        return "have no linear layer that reads the heads' outputs: directly, after a norm, or times a gate"
     return (
         "do not add up: no module in them reads a weighted sum of their input and the attention's output, and such a "
         "sum plus one other module's output is not their output"
@@ -207,7 +207,7 @@ def known_structures(model: PreTrainedModel) -> BlockStructures:
     structures = structures_or_reason(model)
     if isinstance(structures, str):
         raise UnsupportedModelError(
-            f"decompositions take blocks apart, and those of {type(model).__name__} {structures}"
+            f"decompositions need the structure of blocks, and those of {type(model).__name__} {structures}"
         )
     refuse_spread(model)
     return structures

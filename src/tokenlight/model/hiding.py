@@ -39,16 +39,18 @@ IN_ATTENTION: WeakKeyDictionary[InstrumentedModel, bool] = WeakKeyDictionary()
 SEES_HIDDEN: WeakKeyDictionary[InstrumentedModel, bool] = WeakKeyDictionary()
 
 
-def hide_tokens(instrumented: InstrumentedModel, batch: Batch, gone: Tensor) -> Batch:
+def hide_tokens(instrumented: InstrumentedModel, batch: Batch, removed: Tensor) -> Batch:
     """The batch with these tokens [batch, token] hidden, by the attention functions if that is exact for this model."""
-    gone = gone & batch.attention_mask.bool()
-    return hidden_by(batch, gone, in_attention=hides_in_attention(instrumented))
+    removed = removed & batch.attention_mask.bool()
+    return hidden_by(batch, removed, in_attention=hides_in_attention(instrumented))
 
 
-def hidden_by(batch: Batch, gone: Tensor, in_attention: bool) -> Batch:
+def hidden_by(batch: Batch, removed: Tensor, in_attention: bool) -> Batch:
     """The batch with these tokens hidden by the attention functions, or else by attention_mask."""
-    seen = batch.attention_mask.masked_fill(gone, 0)
-    return replace(batch, attention_mask=seen, hides=True, hidden_in_attention=gone if in_attention else None)
+    attention_mask = batch.attention_mask.masked_fill(removed, 0)
+    return replace(
+        batch, attention_mask=attention_mask, hides=True, hidden_in_attention=removed if in_attention else None
+    )
 
 
 def hides_in_attention(instrumented: InstrumentedModel) -> bool:
@@ -60,7 +62,7 @@ def hides_in_attention(instrumented: InstrumentedModel) -> bool:
                 has_effect = affects_others(instrumented, in_attention=True)
         except CannotHide:
             has_effect = True
-        IN_ATTENTION[instrumented] = not has_effect and not selection.found
+        IN_ATTENTION[instrumented] = not has_effect and not selection.selects_tokens
     return IN_ATTENTION[instrumented]
 
 
@@ -76,12 +78,14 @@ def sees_hidden(instrumented: InstrumentedModel) -> bool:
 def affects_others(instrumented: InstrumentedModel, in_attention: bool) -> bool:
     """Whether two texts that differ in a hidden token alone have different outputs, at that token aside."""
     with without_caller_modes(instrumented.device):
-        *text, other = plain_ids(instrumented.model, LONG + 1)
+        *text, another_id = plain_ids(instrumented.model, LONG + 1)
         ids = torch.tensor([text, text], device=instrumented.device)
-        ids[1, HIDDEN] = other
-        gone = torch.zeros_like(ids, dtype=torch.bool)
-        gone[:, HIDDEN] = True
-        output = instrumented.run_uncounted(hidden_by(Batch(ids, torch.ones_like(ids)), gone, in_attention), Capture())
+        ids[1, HIDDEN] = another_id
+        removed = torch.zeros_like(ids, dtype=torch.bool)
+        removed[:, HIDDEN] = True
+        output = instrumented.run_uncounted(
+            hidden_by(Batch(ids, torch.ones_like(ids)), removed, in_attention), Capture()
+        )
     outputs = {
         name: without_hidden_token(tensor) if has_token_axis(instrumented, tensor) else tensor
         for name, tensor in output_tensors(output)
@@ -103,7 +107,7 @@ class KeySelection(TorchFunctionMode):
     def __init__(self, tokens: int):
         super().__init__()
         self.tokens: int = tokens
-        self.found: bool = False
+        self.selects_tokens: bool = False
 
     def __torch_function__(
         self,
@@ -113,7 +117,7 @@ class KeySelection(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         if func in (torch.topk, Tensor.topk) and args and args[0].ndim > 2 and args[0].shape[-1] == self.tokens:
-            self.found = True
+            self.selects_tokens = True
         return func(*args, **(kwargs or {}))
 
 
@@ -128,10 +132,10 @@ def reads_padding_at_hidden(instrumented: InstrumentedModel) -> bool:
         ids[:, SHORT:] = max(0, padding_id(instrumented.model) or 0)
         mask = torch.ones_like(ids)
         mask[:, SHORT:] = 0
-        gone = torch.eye(SHORT, LONG, dtype=torch.bool, device=instrumented.device)
-        whole = hide_tokens(instrumented, Batch(ids, mask), gone)
-        batches = [whole.map(lambda tensor, width=width: tensor[:, :width]) for width in (SHORT, LONG)]
-        alone, padded = (dict(output_tensors(instrumented.run_uncounted(b, Capture()), SHORT)) for b in batches)
+        removed = torch.eye(SHORT, LONG, dtype=torch.bool, device=instrumented.device)
+        hidden_batch = hide_tokens(instrumented, Batch(ids, mask), removed)
+        batches = [hidden_batch.map(lambda tensor, width=width: tensor[:, :width]) for width in (SHORT, LONG)]
+        alone, padded = (dict(output_tensors(instrumented.run_uncounted(batch, Capture()), SHORT)) for batch in batches)
     differences = [
         relative_difference(output[:, 1:], padded[name][:, 1:SHORT])
         if has_token_axis(instrumented, padded[name])

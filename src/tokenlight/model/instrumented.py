@@ -53,7 +53,7 @@ def refusing_instrumentation_errors(model: nn.Module, run_plain: Callable[[], An
         if is_out_of_memory(error) or is_own_bug(error) or (run_plain is not None and not runs(run_plain)):
             raise
         raise UnsupportedModelError(
-            f"{type(model).__name__} runs, but not as this method runs it ({type(error).__name__}: {error})"
+            f"{type(model).__name__} runs, but not with the hooks of this method ({type(error).__name__}: {error})"
         ) from error
 
 
@@ -61,13 +61,13 @@ def runs(call: Callable[[], Any]) -> bool:
     """Whether a call raises no exception."""
     try:
         call()
-    except Exception:  # whatever it is, it is the model's own
+    except Exception:  # any error of the model
         return False
     return True
 
 
 COMPUTED_AGAIN = (
-    "the model computes a part again in the backward pass (torch.utils.checkpoint), where no rule applies: switch "
+    "the model recomputes activations in the backward pass (torch.utils.checkpoint), where no rule applies: switch "
     "checkpointing off, for example while the model is in eval mode; low_memory=True saves memory, too"
 )
 
@@ -107,7 +107,7 @@ class InstrumentedModel:
     def original(self) -> PreTrainedModel:
         """The user's model."""
         original = self._original()
-        assert original is not None, "the model is gone"
+        assert original is not None, "the user's model no longer exists"
         return original
 
     @property

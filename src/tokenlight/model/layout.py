@@ -81,7 +81,7 @@ class Layout:
         """
         name = type(model).__name__
         if signals & FROM_ATTENTION and (set(self.attentions) != {1} or self.outside or beside_attention):
-            # Maps of some blocks alone would be shown as if they described the whole model.
+            # Maps of only some blocks must not be shown as a description of the model.
             raise NothingToRead(
                 f"{name}: {sum(map(bool, self.attentions))} of the model's {len(self.blocks)} blocks have attention, "
                 f"{max(self.attentions)} maps at most, {self.outside} outside of blocks. A method that reads attention "

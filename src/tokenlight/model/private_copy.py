@@ -60,7 +60,7 @@ def device_of(module: nn.Module) -> torch.device:
     return next(torch.device(device) for hook in hooks_of(module) if (device := runs_on(hook)) is not None)
 
 
-REMEDY = "load the model in floating point, or give what model.dequantize() makes of it"
+REMEDY = "load the model in floating point, or pass the result of model.dequantize()"
 
 
 class Dequantized(nn.Module):
@@ -150,7 +150,7 @@ def four_bits(module: Any, weight: Any) -> Dequantized:
     if getattr(weight.quant_state, "packing_format_for_cpu", False):
         raise UnsupportedModelError(
             "a pass of the model has packed its 4-bit weights for this processor, in a format that cannot be read: "
-            "load it again and explain before you run it, or give what model.dequantize() makes of it"
+            "load it again and explain before you run it, or pass the result of model.dequantize()"
         )
     computed_in = module.compute_dtype if module.compute_type_is_set else None
     return Dequantized(module, lambda: dequantize_4bit(weight.data, weight.quant_state), computed_in)
@@ -166,7 +166,7 @@ def unwrap(model: nn.Module) -> PreTrainedModel:
     if peft is not None and hasattr(model, "get_base_model"):
         if any(config.is_prompt_learning or config.is_adaption_prompt for config in peft.values()):
             raise UnsupportedModelError(
-                "a PEFT prompt adds virtual tokens that no text has; use an adapter such as LoRA"
+                "a PEFT prompt adds virtual tokens, which are not part of the text; use an adapter such as LoRA"
             )
         model = inside_wrappers(model.get_base_model())  # type: ignore[operator]  # its layers hold the adapters
     if not isinstance(model, PreTrainedModel):
@@ -190,7 +190,7 @@ def refuse_hooks_around(compiled: nn.Module) -> None:
     """Refuse hooks on the wrapper of torch.compile, which the copy leaves out."""
     if hooks_on(compiled):
         raise UnsupportedModelError(
-            "there are hooks on what torch.compile returned: register them on the module inside"
+            "there are hooks on the module that torch.compile returned: register them on the module inside"
         )
 
 
@@ -215,8 +215,8 @@ def refuse_inexact(model: PreTrainedModel) -> None:
             )
         if getattr(module, "max_norm", None) is not None and isinstance(module, nn.Embedding | nn.EmbeddingBag):
             raise UnsupportedModelError(
-                f"an embedding of {name} has max_norm={module.max_norm}: it rewrites its own weights whenever it runs, "
-                "and yours must stay as they are. Apply the norm once, and set max_norm to None"
+                f"an embedding of {name} has max_norm={module.max_norm}: it rewrites its weights whenever it runs, "
+                "and your model must not change. Apply the norm once, and set max_norm to None"
             )
         if type(module).__module__.startswith("torch.ao."):
             raise UnsupportedModelError(f"{type(module).__name__} is quantized: load the model in floating point")
@@ -289,7 +289,9 @@ def embedding_layers(model: PreTrainedModel) -> list[nn.Module]:
     try:
         layer = model.get_input_embeddings()
     except NotImplementedError as error:
-        raise UnsupportedModelError(f"{type(model).__name__} does not say which layer embeds its tokens") from error
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has no get_input_embeddings(), which tokenlight needs to find the embedding layer"
+        ) from error
     weight = getattr(layer, "weight", None)
     tied = [module for module in model.modules() if isinstance(module, nn.Embedding) and module.weight is weight]
     return list(dict.fromkeys([layer, *tied]))
