@@ -14,6 +14,8 @@ import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near
 from tests.together import together
+from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.diagnostics.tiny_models import tiny_model
 from tokenlight.model import block_structure
 from tokenlight.model.capture import Capture, CaptureSpec
 from tokenlight.model.instrumented import InstrumentedModel
@@ -360,6 +362,20 @@ def test_padding_on_the_left_changes_nothing(family, task):
         for name, one in found.items():
             assert_near(one.scores[i, 9 - length :], alone[name].scores[0], what=name)
             assert (one.scores[i, : 9 - length] == 0).all(), name
+
+
+@pytest.mark.parametrize("kind", ["bart", "roformer", "rwkv", "recurrent_gemma"])
+def test_padding_on_the_left_is_refused_where_it_changes_the_answer(kind):
+    """Positions that count from the first column, and recurrences that ignore the mask."""
+    model, batch = tiny_model(kind, "text-generation"), uneven_batch("left")
+    with pytest.raises(UnsupportedModelError, match="looks at padding on the left"):
+        tl.attribute(model, batch.input_ids, batch.attention_mask, method="gradient_x_input", target=7)
+    tl.attribute(model, batch.input_ids[:1], method="gradient_x_input", target=7)  # without padding
+
+
+def test_a_model_that_embeds_no_tokens_is_refused_by_name():
+    with pytest.raises(UnsupportedModelError, match="CanineForSequenceClassification does not say which layer embeds"):
+        tl.attribute(tiny_model("canine", "text-classification"), models.ids(), method="gradient_x_input", target=1)
 
 
 @pytest.mark.parametrize("family", models.ENCODERS)

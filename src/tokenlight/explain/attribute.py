@@ -15,7 +15,7 @@ from tokenlight.explain.running import RunOptions, run_configs
 from tokenlight.methods import Attribution, find_method
 from tokenlight.methods.config import MethodConfig, Option
 from tokenlight.model import config as model_config
-from tokenlight.model.behavior_probes import behavior_of
+from tokenlight.model.behavior_probes import behavior_of, reads_left_padding
 from tokenlight.model.config import embedding_rows, padding_id
 from tokenlight.model.instrumentation_cache import borrowed_model
 from tokenlight.model.instrumented import InstrumentedModel
@@ -181,6 +181,11 @@ def refuse_padding(instrumented: InstrumentedModel, batch: Batch) -> None:
             )
     if model_config.classifies(model) and not last and not batch.attention_mask[:, 0].all():
         raise RefusedValue(f"{name} does not read the last token: pad on the right, not on the left")
+    if not batch.attention_mask[:, 0].all() and reads_left_padding(instrumented):
+        raise UnsupportedModelError(
+            f"{name} looks at padding on the left: it counts positions from there, or reads padding in a recurrence, "
+            "so a row gets another answer than on its own. Pad on the right"
+        )
 
 
 def plain(target: TargetSpecs | Tensor) -> TargetSpecs:

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from tokenlight._compat.torch_internals import is_out_of_memory
 from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.model.capture import Capture, CaptureSpec
-from tokenlight.model.config import accepted_inputs, classifies, padding_id
+from tokenlight.model.config import accepted_inputs, classifies, count_from_first, padding_id
 from tokenlight.model.instrumentation_cache import FactSnapshot, TensorState, borrowed_model
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.model.precision import KeepDouble, without_caller_modes
@@ -158,6 +158,39 @@ def original_output(instrumented: InstrumentedModel, batch: Batch) -> Any:
         if is_out_of_memory(error):
             raise
         return None
+
+
+READS_LEFT_PADDING: WeakKeyDictionary[InstrumentedModel, bool] = WeakKeyDictionary()
+
+
+def reads_left_padding(instrumented: InstrumentedModel) -> bool:
+    """Whether padding on the left changes the output for a text, though it is masked and positions are given.
+
+    Some models count positions from the first column and take none; some recurrences ignore the mask.
+    """
+    if instrumented not in READS_LEFT_PADDING:
+        model = instrumented.model
+        with without_caller_modes(instrumented.device):
+            texts = torch.tensor(plain_ids(model, 2 * SHORT), device=instrumented.device).view(2, SHORT)
+            padding = texts.new_full((2, LONG - SHORT), max(0, padding_id(model) or 0))
+            masks = torch.ones_like(texts), torch.zeros_like(padding)
+            padded = Batch(torch.cat([padding, texts], 1), torch.cat(masks[::-1], 1))
+            alone = instrumented.run_uncounted(Batch(texts, masks[0]), Capture())
+            beside_padding = dict(
+                output_tensors(instrumented.run_uncounted(count_from_first(model, padded), Capture()))
+            )
+        differences = [
+            relative_difference(
+                output,
+                beside_padding[name][:, -SHORT:]
+                if has_token_axis(instrumented, beside_padding[name])
+                else beside_padding[name],
+            )
+            for name, output in output_tensors(alone)
+            if name in beside_padding
+        ]
+        READS_LEFT_PADDING[instrumented] = max(differences, default=0.0) > precision_of(alone) ** 0.5
+    return READS_LEFT_PADDING[instrumented]
 
 
 SEES_LATER: WeakKeyDictionary[InstrumentedModel, bool] = WeakKeyDictionary()

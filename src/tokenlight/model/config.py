@@ -54,7 +54,11 @@ def embedding_rows(model: PreTrainedModel) -> int:
         rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
     except NotImplementedError:  # refused where the embeddings are needed (`embedding_layers`)
         rows = None
-    return rows if isinstance(rows, int) else model.config.get_text_config().vocab_size
+    if not isinstance(rows, int):
+        rows = getattr(model.config.get_text_config(), "vocab_size", None)
+    if rows is None:
+        raise UnsupportedModelError(f"{type(model).__name__} does not say which layer embeds its tokens")
+    return rows
 
 
 def layers_and_heads(model: PreTrainedModel) -> tuple[int, int]:
