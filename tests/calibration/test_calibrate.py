@@ -55,7 +55,7 @@ def log_odds(explainer, row, gone):
     return float(torch.logit(log_probabilities(explainer, [question]).exp())[0])
 
 
-def test_effects_add_up_to_what_all_tokens_are_worth():
+def test_effects_add_up_to_the_effect_of_removing_all_tokens():
     explainer = explainer_for("bert", "text-classification")
     tokenized_texts, found = effects_of(explainer, TEXTS[:3], orders=3, points=4)
     for tokenized_text, one in zip(tokenized_texts, found, strict=True):
@@ -106,7 +106,7 @@ def test_orders_cover_every_token_once_and_every_second_one_runs_backwards():
     assert plan != list(random_orders(tokenized_text, MeasuredTarget((1,)), "another", fitted, orders=4, points=3))
 
 
-def test_agreement_is_the_correlation_over_the_tokens_that_may_go():
+def test_agreement_is_the_correlation_over_removable_tokens():
     one = Effects(torch.tensor([9.0, 1.0, 2.0, 4.0]).double(), torch.tensor([False, True, True, True]))
     scores = torch.tensor([-5.0, 3.0, 1.0, 7.0])
     expected = torch.corrcoef(torch.stack([one.values[1:], scores[1:].double()]))[0, 1]
@@ -121,7 +121,7 @@ def test_agreement_is_the_correlation_over_the_tokens_that_may_go():
         *((family, name) for family in ("gpt2", "llama") for name in ("attn_lrp", "mask_lrp")),
     ],
 )
-def test_slopes_are_those_of_differences(family, method):
+def test_gradients_equal_finite_differences(family, method):
     explainer = explainer_for(family, "text-classification")
     explainer.model.double()
     try:
@@ -150,7 +150,7 @@ def check_slopes(explainer, method):
         assert float(slope[layer, head]) == pytest.approx((up - down) / (2 * step), rel=1e-3, abs=1e-6)
 
 
-def test_a_climb_ends_at_the_top_of_a_hill_inside_the_box():
+def test_the_optimizer_converges_to_the_maximum_in_the_unit_cube():
     top = torch.tensor([[0.2, 1.4], [0.7, -0.3]], dtype=torch.float64)
     climb = HeadOptimizer.start(2, 2)
     for _ in range(80):
@@ -209,7 +209,7 @@ def test_a_planted_mask_is_found(planted):
     torch.testing.assert_close(mask.lit, planted, atol=0.15, rtol=0)
 
 
-def test_calibrating_again_finds_the_same(planted):
+def test_calibration_is_deterministic(planted):
     one, again = (tl.calibrate(explainer_for("bert"), FEW, steps=3, progress=False) for _ in range(2))
     assert not one.lit.equal(torch.ones(2, 4).double())
     assert again.lit.equal(one.lit)
@@ -304,7 +304,7 @@ def test_next_tokens_are_calibrated_against_a_foil():
     assert explainer.explain(TEXTS[0], heads=mask, target=" is", foil=" are").score == plain.score
 
 
-def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
+def test_a_stopped_run_continues(tmp_path, monkeypatch):
     explainer = explainer_for("bert", "text-classification")
     settings = {"orders": 2, "steps": 4, "progress": False}
     whole = tl.calibrate(explainer, TEXTS, **settings)
@@ -338,7 +338,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
     assert mask.lit.equal(whole.lit)
 
 
-def test_what_a_checkpoint_found_after_more_steps_does_not_count(tmp_path):
+def test_later_steps_of_a_checkpoint_are_ignored(tmp_path):
     explainer, path = explainer_for("bert", "text-classification"), tmp_path / "partial"
     settings = {"orders": 1, "progress": False}
     short = tl.calibrate(explainer, FEW, steps=1, **settings)
@@ -350,7 +350,7 @@ def test_what_a_checkpoint_found_after_more_steps_does_not_count(tmp_path):
 
 
 @pytest.mark.parametrize("changed", ["biases", "tokenizer"])
-def test_a_checkpoint_of_a_model_that_reads_or_answers_otherwise_is_refused(changed, tmp_path):
+def test_a_checkpoint_of_a_model_with_another_tokenizer_or_configuration_is_refused(changed, tmp_path):
     explainer, path = explainer_for("bert", "text-classification"), tmp_path / "partial"
     settings = {"orders": 1, "steps": 1, "target": 1, "checkpoint": path, "progress": False}
     tl.calibrate(explainer, FEW, **settings)
@@ -423,7 +423,7 @@ def mask():
     return HeadMask(syntactic, positional, {"by": "calibration", "method": "attn_lrp", "texts": 24}, calibrated=lit)
 
 
-def test_a_calibrated_mask_flows_by_its_strengths_alone(mask, tmp_path):
+def test_a_calibrated_mask_uses_only_its_strengths(mask, tmp_path):
     assert mask.lit.equal(mask.calibrated)
     assert mask.groups.equal(mask.calibrated[None])
     assert (mask.count, mask.explained) == (5, 2)
@@ -461,7 +461,7 @@ def test_calibrated_lrp_runs_under_the_rules_that_the_mask_was_made_for(mask):
         explainer.explain(TEXTS[0], "calibrated_lrp", heads=other)
 
 
-def test_a_model_without_a_calibrated_mask_is_told_how_to_get_one():
+def test_the_error_for_a_missing_calibrated_mask_names_the_command():
     explainer = explainer_for("bert", "text-classification")
     with pytest.raises(ValueError, match=r"comes without a calibrated head mask\. Make one: `tokenlight calibrate "):
         explainer.explain(TEXTS[0], "calibrated_lrp")

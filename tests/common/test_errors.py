@@ -30,13 +30,13 @@ def test_the_error_names_the_package_and_the_extra(module, monkeypatch):
         ModuleNotFoundError("No module named 'tokenlight.misspelled'", name="tokenlight.misspelled"),
     ],
 )
-def test_errors_that_no_extra_would_mend_stay(error):
+def test_errors_of_other_packages_are_unchanged(error):
     with pytest.raises(ImportError) as raised, from_extra("scale", "Parquet"):
         raise error
     assert raised.value is error
 
 
-def test_nothing_happens_to_a_package_that_is_there():
+def test_an_installed_package_raises_nothing():
     with from_extra("figures", "a figure"):
         import json
     assert json.loads("1") == 1

@@ -51,7 +51,7 @@ SAVED = {
 
 @pytest.mark.parametrize("name", SAVED)
 @pytest.mark.usefixtures("full_disk")
-def test_a_full_disk_leaves_the_file_that_was_there(tmp_path, name):
+def test_a_full_disk_leaves_the_old_file_unchanged(tmp_path, name):
     (tmp_path / name).write_text(GOOD)
     with pytest.raises(OSError, match=rf"no space left for {name} .* unchanged"):
         SAVED[name](tmp_path / name)
@@ -60,7 +60,7 @@ def test_a_full_disk_leaves_the_file_that_was_there(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["x.html", "x.json", "x.txt"])
 @pytest.mark.usefixtures("full_disk")
-def test_so_do_the_outputs_of_commands(tmp_path, name):
+def test_a_full_disk_leaves_outputs_of_commands_unchanged(tmp_path, name):
     (tmp_path / name).write_text(GOOD)
     result = run("explain", TEXT, "-o", str(tmp_path / name))
     assert result.exit_code == 2
@@ -68,7 +68,7 @@ def test_so_do_the_outputs_of_commands(tmp_path, name):
     assert files_in(tmp_path) == {name: GOOD.encode()}
 
 
-def test_a_text_that_cannot_be_written_leaves_the_file_that_was_there(tmp_path):
+def test_a_text_that_cannot_be_encoded_leaves_the_old_file_unchanged(tmp_path):
     path = tmp_path / "e.json"
     explanation = explainer_for("bert").explain(TEXT)
     explanation.save(path)
@@ -100,7 +100,7 @@ def test_permissions_of_a_new_file_are_those_of_the_umask(tmp_path, umask):
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o664, 0o755])
-def test_permissions_of_a_file_that_is_there_stay(tmp_path, mode):
+def test_permissions_of_an_existing_file_are_kept(tmp_path, mode):
     (tmp_path / "x").touch()
     (tmp_path / "x").chmod(mode)
     write_atomically(tmp_path / "x", "a")
@@ -122,7 +122,7 @@ def test_a_file_that_replaces_a_private_one_is_private_from_the_start(tmp_path):
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o600
 
 
-def test_memory_that_is_a_folder_is_a_folder_like_any_other():
+def test_a_folder_in_shared_memory_is_an_ordinary_folder():
     """Only names of open files are written directly."""
     assert final_target(Path("/dev/shm/no such folder/x")) == Path("/dev/shm/no such folder/x")
     for name in ("/dev/stdout", "/dev/stderr", "/dev/fd/1", "/proc/self/fd/1"):
@@ -187,7 +187,7 @@ def test_errors_are_those_of_open(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "there"]
 
 
-def test_what_nobody_may_write_is_refused(tmp_path, monkeypatch):
+def test_files_without_write_permission_are_refused(tmp_path, monkeypatch):
     (tmp_path / "x").write_text(GOOD)
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).is_dir())  # tests may run as root
     with pytest.raises(PermissionError, match="x"):

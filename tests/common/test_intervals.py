@@ -65,7 +65,7 @@ def test_the_interval_is_the_wider_of_the_two():
         assert mean_interval(values, draws=500) == pytest.approx((low, high), rel=1e-4)  # of the expansion for t
 
 
-def test_equal_weights_are_none_and_missing_values_are_left_out():
+def test_equal_weights_have_no_effect_and_missing_values_are_left_out():
     values = np.random.default_rng(0).normal(3, 1, size=(30, 2))
     plain = mean_intervals(values, np.ones_like(values))
     assert mean_intervals(values, np.full_like(values, 4.0)) == pytest.approx(plain)
@@ -83,7 +83,7 @@ def test_too_few_values_have_no_interval(number):
     assert np.isnan(mean_interval(np.arange(number))).all()
 
 
-def test_what_has_no_interval():
+def test_values_without_an_interval():
     assert np.isnan(mean_interval(np.full(20, 0.1))).all()
     assert np.isnan(mean_interval(np.full(20, np.nan))).all()
     assert np.isnan(mean_interval(np.array([1.0, 2.0, 3.0, 4.0, *[np.nan] * 20]))).all()
@@ -151,7 +151,7 @@ def test_chances_of_equal_and_constant_differences():
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1e9])
-def test_units_do_not_matter(scale):
+def test_intervals_do_not_depend_on_the_unit_of_values(scale):
     values = np.random.default_rng(0).exponential(size=(15, 3))
     weights = np.ones_like(values)
     assert mean_intervals(values * scale, weights) == pytest.approx(mean_intervals(values, weights) * scale)

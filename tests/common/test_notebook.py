@@ -31,7 +31,7 @@ def test_a_notebook_is_a_shell_with_a_kernel(module, expected, monkeypatch):
     assert progress.in_notebook() is expected
 
 
-def test_a_bar_in_a_notebook_begins_at_once_and_leaves_nothing(monkeypatch):
+def test_a_bar_in_a_notebook_appears_immediately_and_is_removed(monkeypatch):
     drawn: list[str] = []
     place = SimpleNamespace(update=lambda html: drawn.append(html.data))
 

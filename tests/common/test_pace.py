@@ -23,7 +23,7 @@ def test_rate_and_time_left(done, total, rate, said):
     assert describe(done, total, rate) == said
 
 
-def test_a_log_gets_a_line_now_and_then(monkeypatch, capsys):
+def test_a_log_gets_a_line_per_interval(monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     with track_pace(100, 40, show=True) as advance:

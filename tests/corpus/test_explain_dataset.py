@@ -164,7 +164,7 @@ def test_a_second_call_changes_nothing_and_runs_nothing(tmp_path, monkeypatch):
     assert contents(tmp_path) == before
 
 
-def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
+def test_a_stopped_run_continues(tmp_path, monkeypatch):
     texts = [*phrases(24), "", *phrases(30)]
     explain(texts, tmp_path / "whole", METHODS)
     parts = []

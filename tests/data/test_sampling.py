@@ -43,7 +43,7 @@ def test_a_sample_is_seeded_in_data_order_and_without_replacement():
 
 def test_a_seed_is_an_integer_whose_sign_matters():
     assert numbers_of(DataSource(ROWS, sample=10, seed=-1)) != numbers_of(DataSource(ROWS, sample=10, seed=1))
-    with pytest.raises(ValueError, match="seed is a whole number, found None"):
+    with pytest.raises(ValueError, match="seed must be a whole number, found None"):
         DataSource(ROWS, sample=10, seed=None)  # pyright: ignore[reportArgumentType]
     for size in (2.5, True, "3"):
         with pytest.raises(ValueError, match="sample is a positive number of rows, found"):

@@ -65,7 +65,7 @@ def test_layers_of_every_kind_are_kept():
     assert set(small_settings(config)["layer_types"]) == set(config.layer_types)
 
 
-def test_every_task_can_be_asked_something():
+def test_every_task_has_a_trial_target():
     assert {task for tasks in all_types().values() for task in tasks} == set(TASKS)
 
 
@@ -142,7 +142,7 @@ def test_lost_relevance_is_noticed(bert, monkeypatch):
     assert "conservation" in found["lrp"].reason
 
 
-def test_padding_that_counts_is_noticed(bert, monkeypatch):
+def test_padding_that_changes_outputs_is_noticed(bert, monkeypatch):
     falsified(
         monkeypatch, lambda found, model, ids, *_: Attribution(found.scores * (1 + 1e-9 * len(ids)), found.extras)
     )
@@ -164,7 +164,7 @@ def test_scores_that_change_fast_may_be_rounded_further(bert, monkeypatch):
     assert 1e-9 < checking.tolerance_at(1e-11, "gradient_x_input") < 1e-4
 
 
-def test_another_row_than_the_heads_is_noticed(bert, monkeypatch):
+def test_a_wrong_query_position_is_noticed(bert, monkeypatch):
     monkeypatch.setattr(checks.PlainModel, "query_weights", lambda self, batch, target: batch.attention_mask.double())
     found = verdicts(bert)
     assert {name for name, one in found.items() if one.verdict == "wrong"} == {
@@ -198,7 +198,7 @@ def test_a_crash_is_not_a_refusal(bert, monkeypatch):
     assert "test_sweep.py" in outcome.reason
 
 
-def test_what_we_raise_is_a_refusal_and_what_python_raises_is_none():
+def test_errors_raised_on_purpose_are_refusals_and_errors_of_python_are_not():
     with pytest.raises(ValueError, match="empty") as refusal:
         tl.attribute(models.model("bert", CLASSIFIER), torch.zeros(0, 0, dtype=torch.long), method="lrp")
     assert is_refusal(refusal.value)
@@ -210,14 +210,14 @@ def test_what_we_raise_is_a_refusal_and_what_python_raises_is_none():
 # --- around it ------------------------------------------------------------------------------------------------------
 
 
-def test_doctor_says_what_the_table_says():
+def test_doctor_prints_the_estimates_of_the_table():
     explainer = explainer_for("bert")
     found = examine(explainer).check
     assert [outcome.method for outcome in found.outcomes] == list(SWEPT)
     assert {outcome.verdict for outcome in found.outcomes} == {"works"}
 
 
-def test_the_table_survives_a_file_and_makes_a_page():
+def test_the_table_is_equal_after_saving_and_renders_as_a_page():
     found = [check_family("bert", CLASSIFIER), check_family("bros", "token-classification")]
     assert from_json(to_json(found)) == found
     page = families_page(found, "Made by hand.")
@@ -227,7 +227,7 @@ def test_the_table_survives_a_file_and_makes_a_page():
     assert "1 with every head and all 8 methods, 1 with all that are defined" in page
 
 
-def test_methods_that_have_nothing_to_read_are_not_missed():
+def test_methods_that_are_undefined_for_a_model_do_not_count_as_missing():
     mamba = check_family("mamba", "text-generation")
     assert {outcome.method for outcome in mamba.outcomes if not outcome.defined} >= {"raw_attention", "attcat", "alti"}
     page = families_page([mamba], "Made by hand.")
@@ -254,7 +254,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_tried(tmp_p
     assert "there is no folder" in line
 
 
-def test_a_process_that_dies_spoils_no_other(monkeypatch):
+def test_a_crashed_process_does_not_affect_others(monkeypatch):
     worker = Worker(60.0)
     worker.start()
     worker.process.kill()

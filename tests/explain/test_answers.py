@@ -436,7 +436,7 @@ def test_a_prompt_and_an_answer_that_do_not_fit(explainer):
         explainer.explain_answer(PROMPT, "")
     with pytest.raises(ValueError, match="2 answers for 1 prompts"):
         explainer.explain_answer([PROMPT], [ANSWER, ANSWER])
-    with pytest.raises(ValueError, match="number is one of"):
+    with pytest.raises(ValueError, match="quantity must be one of"):
         explainer.explain_answer(PROMPT, ANSWER, quantity="odds")
 
 

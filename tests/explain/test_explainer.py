@@ -216,7 +216,7 @@ def test_a_text_without_tokens_is_an_error():
 
 
 def test_half_a_character_is_an_error():
-    with pytest.raises(ValueError, match="text 1: the text holds half a character"):
+    with pytest.raises(ValueError, match="text 1: the text has half a character"):
         explainer_for("bert").explain(["ok", "half \ud83d"])
 
 

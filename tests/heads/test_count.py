@@ -159,7 +159,7 @@ def test_planted_heads_are_found(monkeypatch):
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_words_and_tokens_meet_by_characters(name):
+def test_words_and_tokens_are_aligned_by_characters(name):
     tokenizer = TOKENIZERS[name]()
     (tokenized_text,) = encode(tokenizer, [PARSES[0].text], None)
     pairs, missed = align(PARSES[0], tokenized_text, NUMBERS, "dependent-head")
@@ -186,7 +186,7 @@ def test_pairs_of_texts_are_aligned_in_their_own_text():
     ]
 
 
-def test_words_that_were_cut_off_are_counted_as_such():
+def test_truncated_words_are_counted():
     long = "it is " * 200 + "a good movie"
     words = (
         ParsedWord(0, (len(long) - 10, len(long) - 6), 1, "amod"),
@@ -202,7 +202,7 @@ def test_a_parse_of_another_text_is_refused():
         align(PARSES[0], tokenized_text, NUMBERS, "dependent-head")
 
 
-def test_counting_goes_on_where_it_stopped(tmp_path, monkeypatch):
+def test_counting_continues_from_a_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(counting, "CHUNK", 1)
     explainer, path = explainer_for("bert"), tmp_path / "counts"
     whole = count_heads(explainer, PARSES)
@@ -232,7 +232,7 @@ def test_counting_goes_on_where_it_stopped(tmp_path, monkeypatch):
         count_heads(explainer, PARSES, checkpoint=path)
 
 
-def test_a_text_that_cannot_be_read_counts_for_nothing():
+def test_a_text_that_cannot_be_read_is_not_counted():
     """It is counted among those that were read, so that counting goes on behind it."""
     explainer = explainer_for("bert")
     whole = count_heads(explainer, PARSES)
@@ -247,7 +247,7 @@ def test_a_text_that_cannot_be_read_counts_for_nothing():
         count_heads(explainer, [Parse("\u200b", ())])
 
 
-def test_rows_that_hold_no_text_are_skipped_and_counted(tmp_path):
+def test_rows_without_text_are_skipped_and_reported(tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("it is a good movie\n\n \nthey are not bad\n")
     with pytest.warns(RuntimeWarning, match=r"2 rows of texts.txt skipped. The first: .*line 2: .*empty"):
@@ -321,7 +321,7 @@ def test_relations_are_counted_as_in_equations_6_to_8():
     assert mask.corrupted(0.5).syntactic[let_in].tolist() == [0.5]
 
 
-def test_masks_and_statistics_survive_their_file(tmp_path):
+def test_masks_and_statistics_are_equal_after_saving_and_loading(tmp_path):
     mask = statistics().mask()
     mask.save(tmp_path / "m.json")
     loaded = HeadMask.load(tmp_path / "m.json")
@@ -407,7 +407,7 @@ def test_gold_trees_and_a_parser_find_the_same_heads():
     assert gold.accuracy[gold.relations.index("obj")].argmax() == 2 * 12 + 0  # layer 2, head 0
 
 
-def test_a_relation_that_never_occurred_names_no_head():
+def test_a_relation_that_does_not_occur_selects_no_head():
     mask = statistics().mask(-1.0)
     assert {role.relation for row in roles(mask) for role in row} == {"nsubj"}
 
@@ -437,7 +437,7 @@ def test_counts_of_other_labels_under_the_same_names_are_not_resumed(tmp_path):
 
 
 @pytest.mark.parametrize("changed", ["biases", "tokenizer"])
-def test_counts_of_a_model_that_reads_or_attends_otherwise_are_not_resumed(changed, tmp_path):
+def test_counts_of_a_model_with_another_tokenizer_or_attention_are_not_resumed(changed, tmp_path):
     path, explainer = tmp_path / "c.json", explainer_for("bert")
     count_heads(explainer, PARSES, checkpoint=path)
     other: Any = copy.deepcopy(explainer)
@@ -453,7 +453,7 @@ def test_counts_of_a_model_that_reads_or_attends_otherwise_are_not_resumed(chang
         count_heads(other, PARSES, checkpoint=path)
 
 
-def test_a_model_that_looks_at_padding_is_counted_without_any():
+def test_a_model_that_reads_padding_is_counted_without_padding():
     tokenizer = TOKENIZERS["wordpiece"]()
     model: Any = copy.deepcopy(mobilebert(len(tokenizer)))
     with torch.no_grad():  # each embedding holds those of the neighbors

@@ -173,7 +173,7 @@ def test_json_multiword_entries_and_words_with_blanks(tmp_path):
         ("he'd've gone", ["he", "would", "'ve", "gone"], ["he", "'d", "'ve", "gone"]),
     ],
 )
-def test_json_expanded_words_take_what_is_left(tmp_path, text, words, placed):
+def test_json_expanded_words_cover_the_remaining_characters(tmp_path, text, words, placed):
     parse = parse_json(tmp_path, text, *(word(i, form) for i, form in enumerate(words, 1)))
     assert forms(parse) == placed
 
@@ -303,7 +303,7 @@ def test_json_an_expanded_word_may_end_the_first_text(tmp_path):
     assert forms(parse) == ["I", "do", "n't", "Go"]
 
 
-def test_what_hangs_on_a_blank_hangs_on_its_head():
+def test_dependents_of_a_blank_get_its_head():
     tokens = [SimpleNamespace(i=i, idx=2 * i, text=text, is_space=text == " ") for i, text in enumerate("a b ")]
     for token, head in zip(tokens, (1, 2, 2, 3), strict=True):
         token.head, token.dep_ = tokens[head], "dep"
@@ -324,13 +324,13 @@ def test_what_hangs_on_a_blank_hangs_on_its_head():
         ("[1,", "record 2: the JSON array breaks off"),
     ],
 )
-def test_nothing_of_a_json_array_is_left_out_silently(content, message, tmp_path):
+def test_text_after_a_json_array_is_refused(content, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         list(json_records(write(tmp_path / "p.json", content)))
 
 
 @pytest.mark.parametrize("chunk", range(1, 9))
-def test_items_of_a_json_array_may_lie_across_pieces_of_the_file(chunk, monkeypatch, tmp_path):
+def test_items_of_a_json_array_may_span_several_reads(chunk, monkeypatch, tmp_path):
     monkeypatch.setattr("tokenlight.heads.parses.CHUNK", chunk)
     items = [12, 1.5, 3e-05, -7, {"a": [1, 22]}, "b c", None, 345]
     for content in (json.dumps(items), json.dumps(items, indent=3) + "\n \n"):

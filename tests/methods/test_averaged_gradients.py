@@ -173,7 +173,7 @@ def test_half_precision(method):
     [
         *((method, {"steps": 0}, "steps is a positive number, found 0") for method in BOTH),
         *((method, {"steps": 2.5}, "steps is a positive number, found 2.5") for method in BOTH),
-        *((method, {"seed": "x"}, "seed is a whole number, found 'x'") for method in BOTH),
+        *((method, {"seed": "x"}, "seed must be a whole number, found 'x'") for method in BOTH),
         ("smooth_grad", {"noise": -1}, "a number of at least 0; found -1"),
         ("smooth_grad", {"noise": float("nan")}, "a number of at least 0; found nan"),
         ("smooth_grad", {"noise": "much"}, "a number of at least 0; found 'much'"),

@@ -347,7 +347,7 @@ def test_half_precision(method):
     [
         *((method, {"removal": "delete"}, "found 'delete'") for method in BOTH),
         *((method, {"removal": "mask"}, "found 'mask'") for method in BOTH),
-        *((method, {"seed": 0.5}, "seed is a whole number, found 0.5") for method in BOTH),
+        *((method, {"seed": 0.5}, "seed must be a whole number, found 0.5") for method in BOTH),
         ("shapley_sampling", {"permutations": 0}, "permutations is a positive number, found 0"),
         ("shapley_sampling", {"permutations": None}, "permutations is a positive number, found None"),
         ("kernel_shap", {"samples": 0}, "samples is a positive number, found 0"),

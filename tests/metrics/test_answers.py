@@ -136,7 +136,7 @@ def test_evidence_is_found_by_units(explainer, explained):
 
 
 def test_units_are_named_right():
-    with pytest.raises(ValueError, match="units is one of tokens, words, sentences, documents"):
+    with pytest.raises(ValueError, match="units must be one of tokens, words, sentences, documents"):
         Perturbation(units="letters")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="require units='tokens'"):
         Perturbation(units="words", skip_last=True)

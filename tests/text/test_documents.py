@@ -14,7 +14,7 @@ PROMPT = "The keys are here. It is a good movie.\n\nwho wrote the book ?"
 CHAT = Chat(("system", "user"), ("be good", PROMPT))
 
 
-def test_sources_are_named_in_many_ways():
+def test_documents_are_given_by_text_span_or_division():
     keys, movie = Document("document 2", 0, (0, 18)), Document("document 1", 0, (19, 38))
     assert find_documents(PROMPT, ["It is a good movie.\n", "The keys are here."]) == (keys, movie)
     assert find_documents(CHAT, {"movie": "It is a good movie."}) == (Document("movie", 1, (19, 38)),)
@@ -33,13 +33,13 @@ def test_sources_are_named_in_many_ways():
         (["nowhere"], "document 1, 'nowhere', occurs 0 times"),
         (["e"], "occurs 8 times"),
         ([""], "occurs 0 times"),
-        ("words", "divided by sentences, paragraphs, turns"),
+        ("words", "expected a division .sentences, paragraphs, turns"),
         ([(5, 100)], "not a span of characters"),
         ([(0, 5), (3, 8)], "overlap"),
         ([], "found none"),
     ],
 )
-def test_what_is_no_source_is_refused(documents, message):
+def test_invalid_documents_are_refused(documents, message):
     with pytest.raises(ValueError, match=message):
         find_documents(PROMPT, documents)
 
@@ -56,12 +56,12 @@ def test_what_is_no_source_is_refused(documents, message):
         ([(3,)], r"whole numbers; found \(3,\)"),
         ([(0, 0, 3, 4)], "whole numbers; found"),
         ({"a": None}, "a: expected a text"),
-        ({1: "The keys"}, "named by a text; found int: 1"),
-        (lambda text: 5, "returns spans .* found int"),
-        (lambda text: ["ab"], "returns spans .* found 'ab'"),
+        ({1: "The keys"}, "must be a text; found int: 1"),
+        (lambda text: 5, "must return spans .* found int"),
+        (lambda text: ["ab"], "must return spans .* found 'ab'"),
     ],
 )
-def test_what_names_no_source_is_said(documents, message):
+def test_errors_of_invalid_documents_say_what_was_found(documents, message):
     with pytest.raises(TypeError, match=message):
         find_documents(PROMPT, documents)
 
@@ -71,7 +71,7 @@ def test_spans_of_any_integer_type_can_be_saved():
     assert json.dumps(source.span) == "[0, 3]"
 
 
-def test_sources_and_everything_else_add_up_to_all_scores():
+def test_documents_and_the_other_tokens_add_up_to_all_scores():
     explainer = explainer_for("llama", "text-generation", dtype=torch.float64)
     documents = {"keys": "The keys are here.", "movie": "It is a good movie."}
     answer = explainer.explain_answer(PROMPT, "a young author. The key", documents=documents, progress=False)
@@ -89,7 +89,7 @@ def test_sources_and_everything_else_add_up_to_all_scores():
     assert sum(one.score for one in explained.by_document()) == pytest.approx(float(explained.scores.sum()))
 
 
-def test_each_text_of_a_list_has_its_own_sources():
+def test_each_text_of_a_list_has_its_own_documents():
     explainer = explainer_for("llama", "text-generation")
     both = explainer.explain([PROMPT, "the key is here"], documents=[["The keys are here."], ["the key"]])
     assert [one.documents[0].span for one in both] == [(0, 18), (0, 7)]

@@ -18,7 +18,7 @@ def drawn(ids, mask=None, special=None, seed=0, step=0):
     )
 
 
-def test_a_text_draws_the_same_in_any_batch():
+def test_draws_for_a_text_do_not_depend_on_the_batch():
     ids = models.ids(3, 6)
     found = drawn(ids)
     assert found.shape == (3, 6, 3)
@@ -37,7 +37,7 @@ def test_padding_draws_nothing_and_changes_nothing(side):
     assert torch.equal(found[mask == 1], drawn(ids)[0])
 
 
-def test_a_text_that_goes_on_keeps_what_its_tokens_had():
+def test_appended_tokens_do_not_change_earlier_draws():
     ids = models.ids(1, 6)
     assert torch.equal(drawn(ids)[:, :4], drawn(ids[:, :4]))
     other = ids.clone()
@@ -53,7 +53,7 @@ def test_special_tokens_draw_nothing_but_count_as_text():
     assert torch.equal(found[~special], drawn(ids)[~special])
 
 
-def test_steps_and_seeds_draw_anew():
+def test_draws_differ_between_steps_and_seeds():
     ids = models.ids(1, 4)
     found = [drawn(ids), drawn(ids, step=1), drawn(ids, seed=1), drawn(ids, seed=1, step=1)]
     assert len({float(one.sum()) for one in found}) == 4
@@ -62,12 +62,12 @@ def test_steps_and_seeds_draw_anew():
 
 @pytest.mark.parametrize("seed", [1.5, "one", None])
 def test_a_seed_is_a_whole_number(seed):
-    with pytest.raises(ValueError, match="seed is a whole number, found"):
+    with pytest.raises(ValueError, match="seed must be a whole number, found"):
         removal.of_text(models.ids(1, 4)[0], seed)
-    with pytest.raises(ValueError, match="seed is a whole number, found"):
+    with pytest.raises(ValueError, match="seed must be a whole number, found"):
         drawn(models.ids(1, 4), seed=seed)
 
 
-def test_a_seed_that_no_generator_takes_is_refused():
+def test_a_seed_of_more_than_64_bits_is_refused():
     with pytest.raises(ValueError, match="at most 64 bits"):
         removal.of_text(models.ids(1, 4)[0], 10**30)

@@ -7,7 +7,7 @@ import torch
 
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for
-from tokenlight.text.tokenize import chat_row, fit, read_chat, texts_of
+from tokenlight.text.tokenize import fit, read_chat, texts_of, tokenize_chat
 from tokenlight.text.tokenized_text import Chat, parts
 
 PLAIN = (
@@ -37,7 +37,7 @@ def written(row):
 
 def test_every_token_is_of_a_message_or_of_the_template(explainer):
     tokenizer = explainer.tokenizer
-    tokenized_text = chat_row(tokenizer, read_chat([*CHAT, {"role": "user", "content": "who?"}]), replies=True)
+    tokenized_text = tokenize_chat(tokenizer, read_chat([*CHAT, {"role": "user", "content": "who?"}]), replies=True)
     whole = tokenizer.apply_chat_template([*CHAT, {"role": "user", "content": "who?"}], tokenize=False)
     assert tokenized_text.input_ids == tokenizer(whole + "<assistant>\n", add_special_tokens=False)["input_ids"]
     contents = ["user: the keys\n\nare here", "a good movie", "who?"]
@@ -49,7 +49,7 @@ def test_every_token_is_of_a_message_or_of_the_template(explainer):
 def test_spans_point_into_the_message_as_it_was_given(explainer, content):
     tokenizer = deepcopy(explainer.tokenizer)
     tokenizer.chat_template = STRIPS
-    tokenized_text = chat_row(tokenizer, Chat(("user",), (content,)), replies=True)
+    tokenized_text = tokenize_chat(tokenizer, Chat(("user",), (content,)), replies=True)
     starts = [
         start for segment, (start, _) in zip(tokenized_text.segments, tokenized_text.spans, strict=True) if segment == 0
     ]
@@ -57,23 +57,23 @@ def test_spans_point_into_the_message_as_it_was_given(explainer, content):
     assert written(tokenized_text) == ["".join(content.split())]
 
 
-def test_a_word_belongs_to_its_message_though_the_blank_before_it_is_of_another(explainer):
+def test_a_word_belongs_to_its_message_even_if_the_blank_before_it_does_not(explainer):
     tokenizer = deepcopy(explainer.tokenizer)
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
-    tokenized_text = chat_row(tokenizer, Chat(("user", "user"), ("the keys ", "are here")), replies=False)
+    tokenized_text = tokenize_chat(tokenizer, Chat(("user", "user"), ("the keys ", "are here")), replies=False)
     assert "▁are" in tokenized_text.tokens
     assert written(tokenized_text) == ["thekeys", "arehere"]
 
 
-def test_a_last_message_of_the_assistant_goes_on(explainer):
-    tokenized_text = chat_row(explainer.tokenizer, read_chat(CHAT), replies=True)
+def test_a_last_message_of_the_assistant_is_continued(explainer):
+    tokenized_text = tokenize_chat(explainer.tokenizer, read_chat(CHAT), replies=True)
     assert explainer.tokenizer.decode(tokenized_text.input_ids).endswith("a good movie")
-    assert explainer.tokenizer.decode(chat_row(explainer.tokenizer, read_chat(CHAT), replies=False).input_ids).endswith(
-        "a good movie\n"
-    )
+    assert explainer.tokenizer.decode(
+        tokenize_chat(explainer.tokenizer, read_chat(CHAT), replies=False).input_ids
+    ).endswith("a good movie\n")
 
 
-def test_a_chat_is_explained_like_the_text_that_the_template_makes_of_it(explainer):
+def test_a_chat_is_explained_like_the_rendered_text(explainer):
     whole = explainer.tokenizer.apply_chat_template(CHAT[:1], tokenize=False, add_generation_prompt=True)
     one, other = explainer.explain(CHAT[:1]), explainer.explain(whole.removeprefix("<s>"))
     assert one.tokens == other.tokens
@@ -100,18 +100,18 @@ def test_an_answer_to_a_chat(explainer):
 
 
 def test_a_chat_that_is_too_long_loses_its_oldest_words(explainer):
-    tokenized_text = chat_row(explainer.tokenizer, read_chat(CHAT), replies=True)
+    tokenized_text = tokenize_chat(explainer.tokenizer, read_chat(CHAT), replies=True)
     cut = fit(tokenized_text, len(tokenized_text) - 3, "start")
     assert cut.truncated == 3
     assert [i for i, s in zip(cut.input_ids, cut.segments, strict=True) if s is None] == [
         i for i, s in zip(tokenized_text.input_ids, tokenized_text.segments, strict=True) if s is None
     ]
     assert cut.segments.count(1) == tokenized_text.segments.count(1)
-    with pytest.raises(ValueError, match="template alone fills"):
+    with pytest.raises(ValueError, match="template needs all"):
         fit(tokenized_text, 5, "start")
 
 
-def test_what_is_no_chat_is_refused(explainer):
+def test_invalid_chats_are_refused(explainer):
     with pytest.raises(ValueError, match=r"message 1: expected .*role"):
         explainer.explain([CHAT[0], {"role": "user"}])
     with pytest.raises(ValueError, match="no chat template"):
@@ -119,11 +119,11 @@ def test_what_is_no_chat_is_refused(explainer):
     tokenizer = deepcopy(explainer.tokenizer)
     tokenizer.chat_template = "{{ raise_exception('no system role here') }}"
     with pytest.raises(ValueError, match="no system role here"):
-        chat_row(tokenizer, read_chat(CHAT), replies=False)
+        tokenize_chat(tokenizer, read_chat(CHAT), replies=False)
     tokenizer.chat_template = "{{ messages[-1]['content'] | upper }}"
     with pytest.raises(ValueError, match="does not write every message once"):
-        chat_row(tokenizer, read_chat(CHAT), replies=False)
+        tokenize_chat(tokenizer, read_chat(CHAT), replies=False)
     with pytest.raises(ValueError, match="changes message 0"):
-        chat_row(tokenizer, read_chat(CHAT[:1]), replies=False)
+        tokenize_chat(tokenizer, read_chat(CHAT[:1]), replies=False)
     with pytest.raises(TypeError, match="found int"):
         texts_of(3)

@@ -43,8 +43,10 @@ def test_documents_are_units_of_the_tokens_that_begin_in_them():
         replace(found, documents=()).units("documents")
 
 
-def test_only_units_that_options_may_name_are_units():
-    with pytest.raises(ValueError, match="units is one of tokens, words, sentences, documents; found 'paragraphs'"):
+def test_unknown_units_are_refused():
+    with pytest.raises(
+        ValueError, match="units must be one of tokens, words, sentences, documents; found 'paragraphs'"
+    ):
         tokenized(TEXT).units("paragraphs")  # type: ignore[arg-type]
 
 
@@ -58,7 +60,7 @@ def test_a_text_is_divided_by_a_function():
     assert [whole.tokens] == [[token for (token,) in found.units("tokens")]]
 
 
-def test_segments_are_divided_apart():
+def test_segments_are_divided_separately():
     pair = tokenized(("It is. They are.", "The key"))
     assert [section.segment for section in pair.divide(paragraphs)] == [0, 1]
     assert written(pair, pair.units("sentences")) == ["it is .", "they are .", "the key"]
@@ -66,7 +68,7 @@ def test_segments_are_divided_apart():
     assert written(pair, [second.tokens]) == ["the key"]
 
 
-def test_every_place_of_a_phrase_is_found():
+def test_every_occurrence_of_a_phrase_is_found():
     pair = tokenized(("aaa", "a key"))
     assert pair.find("aa") == [(0, (0, 2)), (0, (1, 3))]
     assert pair.find("a", segment=1) == [(1, (0, 1))]
@@ -96,7 +98,7 @@ def test_an_index_finds_the_tokens_that_share_a_character(name):
     assert found.segment_index(1).find((0, 9)) is None
 
 
-def test_selected_tokens_keep_everything_that_is_known_of_them():
+def test_selected_tokens_keep_their_attributes():
     found = replace(tokenized(("It is.", "The key")), documents=find_documents(("It is.", "The key"), "turns"))
     kept = [0, 2, 5, 6]
     left = found.select(kept)

@@ -74,7 +74,7 @@ def test_pieces_merge_to_whole_words(name):
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_the_parts_of_a_pair_are_kept_apart(name):
+def test_words_of_the_two_texts_of_a_pair_are_separate(name):
     tokenized_text = row_of(name, "the key", "the book")
     assert words_of(tokenized_text) == ["the", "key", "the", "book"]
     for group in groups_of(tokenized_text):
@@ -118,7 +118,7 @@ def test_a_mask_inside_a_text_is_a_word_of_its_own():
     ]
 
 
-def test_a_blank_that_is_a_token_belongs_to_the_word_behind_it():
+def test_a_blank_that_is_a_token_belongs_to_the_next_word():
     texts, segments = ("a  b ",), [0, 0, 0, 0]
     spans = [(0, 1), (2, 2), (3, 4), (5, 5)]  # a, blank, b, blank, as `trim` leaves them
     assert group_tokens(texts, segments, spans, [False] * 4) == [[0], [1, 2], [3]]
@@ -225,7 +225,7 @@ def test_steps_to_find_a_phrase_grow_with_the_text_and_not_with_its_square(unit,
     assert many < 2.5 * few
 
 
-def test_a_phrase_is_found_where_looking_at_every_place_finds_it():
+def test_occurrences_equal_those_of_a_search_at_every_index():
     draw = random.Random(0)
     for _ in range(3000):
         text = "".join(draw.choices("aab 1,", k=draw.randrange(24)))

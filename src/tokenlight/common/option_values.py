@@ -11,7 +11,7 @@ DEFAULT_QUANTITY: Quantity = "log_probability"  # orders sentences better: docs/
 
 def check_quantity(quantity: str) -> None:
     if quantity not in QUANTITIES:
-        raise RefusedValue(f"number is one of {', '.join(QUANTITIES)}; found {quantity!r}")
+        raise RefusedValue(f"quantity must be one of {', '.join(QUANTITIES)}; found {quantity!r}")
 
 
 BadRows = Literal["skip", "refuse"]

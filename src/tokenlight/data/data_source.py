@@ -69,7 +69,7 @@ class DataSource:
             if count is not None and (not is_whole(count) or count < 1):
                 raise RefusedValue(f"{name} is a positive number of rows, found {count!r}")
         if not is_whole(self.seed):  # without a fixed seed, every pass over the data would draw other rows
-            raise RefusedValue(f"seed is a whole number, found {self.seed!r}")
+            raise RefusedValue(f"seed must be a whole number, found {self.seed!r}")
         if self.limit is not None and self.sample is not None:
             raise RefusedValue(
                 f"expected limit (the first rows) or sample (random ones of all rows), found limit={self.limit} and "

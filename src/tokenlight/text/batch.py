@@ -1,4 +1,4 @@
-"""Tokenized texts become a padded batch."""
+"""Padded batches of tokenized texts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,23 +13,23 @@ from tokenlight.text.tokenized_text import TokenizedText, Units
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of token ids with padding; all [batch, token]."""
+    """Padded token ids of several texts. All tensors are [batch, token]."""
 
     input_ids: Tensor
     attention_mask: Tensor
     token_type_ids: Tensor | None = None
     position_ids: Tensor | None = None
-    special: Tensor | None = None  # bool; None where the caller did not say
-    mask_id: int | None = None  # the ids that stand for "nothing here", where the vocabulary has them
+    special: Tensor | None = None  # bool; None if unknown
+    mask_id: int | None = None  # ids of tokens that replace removed ones; None if the vocabulary has no such token
     pad_id: int | None = None
-    start_id: int | None = None  # the id that stands for an empty text
-    hides: bool = False  # the mask hides tokens of a text, too, not only padding
-    # bool: tokens that are not in attention_mask, but are in the mask that the model gets; attention alone skips them.
+    start_id: int | None = None  # the id that replaces an empty text
+    hides: bool = False  # attention_mask hides tokens of texts, not only padding
+    # bool: tokens that attention skips. They are not in attention_mask, but in the mask that the model receives.
     hidden_in_attention: Tensor | None = None
-    key_factors: Tensor | None = None  # what attention scores of each token as a key are multiplied with, everywhere
-    shift_scores: bool = False  # ... after the least score that a query sees was taken from all of its scores
-    units: Mapping[str, Tensor] = field(default_factory=dict)  # kind -> number of each token's unit; -1: in none
-    # Role ("mask", "pad") -> id, where the tokenizer has such a token and the model has no embedding for it.
+    key_factors: Tensor | None = None  # factors of the attention scores of each token as a key, in all layers
+    shift_scores: bool = False  # ... after the least score of each query was subtracted from its scores
+    units: Mapping[str, Tensor] = field(default_factory=dict)  # kind -> index of each token's unit; -1: in no unit
+    # Role ("mask", "pad") -> id, if the tokenizer has such a token, but the model has no embedding for it.
     unembedded: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -38,13 +38,13 @@ class Batch:
 
     @property
     def last(self) -> Tensor:
-        """[batch] index of each row's last real token, whichever side the padding is on."""
+        """[batch] index of each text's last token, for padding on either side."""
         steps = torch.arange(self.attention_mask.shape[1], device=self.attention_mask.device)
         return (steps * self.attention_mask).argmax(1)
 
     @property
     def first(self) -> Tensor:
-        """[batch] index of each row's first real token."""
+        """[batch] index of each text's first token."""
         return self.attention_mask.argmax(1)
 
     @property
@@ -55,28 +55,30 @@ class Batch:
 
     def inputs(self) -> dict[str, Tensor]:
         """The keywords of the model call."""
-        named = {
+        inputs = {
             name: getattr(self, name) for name in ("input_ids", "attention_mask", "token_type_ids", "position_ids")
         }
         if self.hidden_in_attention is not None:
-            named["attention_mask"] = self.attention_mask.masked_fill(self.hidden_in_attention, 1)
-        return {name: tensor for name, tensor in named.items() if tensor is not None}
+            inputs["attention_mask"] = self.attention_mask.masked_fill(self.hidden_in_attention, 1)
+        return {name: tensor for name, tensor in inputs.items() if tensor is not None}
 
     def map(self, change: Any) -> "Batch":
         """The same batch with `change` applied to every tensor."""
         units = {kind: change(numbers) for kind, numbers in self.units.items()}
         return replace(self, **{n: change(t) for n, t in vars(self).items() if isinstance(t, Tensor)}, units=units)
 
-    def without(self, gone: Tensor) -> "tuple[Batch, Tensor]":
-        """The batch with these tokens [batch, token] deleted, and where each token stands now, or else the last one
-        before it that is left: -1 where there is none."""
-        stay = self.attention_mask.bool() & ~gone
-        lengths = stay.sum(1)
-        order = stay.int().argsort(dim=1, descending=True, stable=True)[:, : max(1, int(lengths.max()))]
+    def without(self, removed: Tensor) -> "tuple[Batch, Tensor]":
+        """The batch without these tokens [batch, token], and the new index of each token.
+
+        A deleted token has the index of the last token before it that is left, or -1.
+        """
+        kept = self.attention_mask.bool() & ~removed
+        lengths = kept.sum(1)
+        order = kept.int().argsort(dim=1, descending=True, stable=True)[:, : max(1, int(lengths.max()))]
         mask = torch.arange(order.shape[1], device=order.device) < lengths[:, None]
-        short = replace(self, position_ids=None).map(lambda tensor: tensor.gather(1, order))
-        ids = torch.where(mask, short.input_ids, self.pad_id or 0)
-        return replace(short, input_ids=ids, attention_mask=mask.to(self.attention_mask)), stay.cumsum(1) - 1
+        shortened = replace(self, position_ids=None).map(lambda tensor: tensor.gather(1, order))
+        ids = torch.where(mask, shortened.input_ids, self.pad_id or 0)
+        return replace(shortened, input_ids=ids, attention_mask=mask.to(self.attention_mask)), kept.cumsum(1) - 1
 
 
 def collate(
@@ -86,10 +88,10 @@ def collate(
     pad: int | None = None,
     embedded: int | None = None,
 ) -> Batch:
-    """Pad on the right: causal models never look there, and encoders read position 0.
+    """Pad on the right: causal models do not attend to later tokens, and encoders read position 0.
 
-    `pad` is the padding id that the model knows: some models find the end of a text by it, whatever the mask says.
-    The model has embeddings for the ids below `embedded`; padding is masked, so where its id has none, any other does.
+    `pad` is the padding id of the model: some models find the end of a text by it, whatever the mask is. The model has
+    embeddings for ids below `embedded`; if the padding id has none, another id is used, since padding is masked.
     """
     for tokenized_text in tokenized_texts:
         refuse_unembedded_ids(tokenized_text, embedded)
@@ -118,16 +120,16 @@ def collate(
 
 
 def has_embedding(token: int | None, embedded: int | None) -> bool:
-    """Whether there is such a token, and the model, with embeddings for the ids below `embedded`, has one for it."""
+    """Whether a token exists and has an embedding in a model with embeddings for the ids below `embedded`."""
     return token is not None and token >= 0 and (embedded is None or token < embedded)
 
 
 def refuse_unembedded_ids(tokenized_text: TokenizedText, embedded: int | None) -> None:
     if embedded is not None and tokenized_text.input_ids and max(tokenized_text.input_ids) >= embedded:
-        place = next(i for i, token in enumerate(tokenized_text.input_ids) if token >= embedded)
+        position = next(i for i, token in enumerate(tokenized_text.input_ids) if token >= embedded)
         raise RefusedValue(
-            f"the text holds the token {tokenized_text.tokens[place]!r} with the id "
-            f"{tokenized_text.input_ids[place]}, but the model has "
+            f"the text has the token {tokenized_text.tokens[position]!r} with the id "
+            f"{tokenized_text.input_ids[position]}, but the model has "
             f"embeddings for {embedded} ids only: the tokenizer does not fit the model, or tokens were added to it "
             "without model.resize_token_embeddings(len(tokenizer))"
         )
@@ -141,18 +143,18 @@ def refuse_unembedded_role(role: str, token: int) -> None:
 
 
 def with_units(batch: Batch, tokenized_texts: Sequence[TokenizedText], kinds: Iterable[Units]) -> Batch:
-    """The batch that knows the units of these rows, which its own may go on behind."""
-    found: dict[str, Tensor] = {}
+    """The batch with the units of these texts; its own texts may be longer, with tokens in no unit at the end."""
+    unit_numbers: dict[str, Tensor] = {}
     for kind in kinds:
-        found[kind] = torch.full_like(batch.input_ids, -1)
+        unit_numbers[kind] = torch.full_like(batch.input_ids, -1)
         for i, tokenized_text in enumerate(tokenized_texts):
             for number, tokens in enumerate(tokenized_text.units(kind)):
-                found[kind][i, tokens] = number
-    return replace(batch, units=found)
+                unit_numbers[kind][i, tokens] = number
+    return replace(batch, units=unit_numbers)
 
 
 def length_batches(lengths: Sequence[int], tokens: int, exact: bool = False) -> list[list[int]]:
-    """Numbers of rows, similar lengths together, at most `tokens` a batch with padding; `exact`: equal lengths only."""
+    """Indices of texts in batches of similar length, of at most `tokens` padded tokens; `exact`: of equal length."""
     batches: list[list[int]] = []
     for i in sorted(range(len(lengths)), key=lengths.__getitem__):
         last = batches[-1] if batches else []

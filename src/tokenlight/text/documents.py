@@ -1,4 +1,4 @@
-"""Documents in a prompt: stretches that an answer may rest on, found in the prompt or put before it."""
+"""Documents of a prompt: named parts that an answer may be based on, located in the prompt or inserted before it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -12,13 +12,13 @@ from tokenlight.text.tokenized_text import Chat, Document, Text, TokenizedText, 
 
 Division = Literal["sentences", "paragraphs", "turns"]
 DIVISIONS = get_args(Division)
-# Texts that stand in the prompt, with names or without; spans in it, with the number of the part before them where
-# there are several; or a way to divide each of its parts.
+# Texts that occur in the prompt, with or without names; spans in it, preceded by the index of the text if there are
+# several (a pair, a chat); or how to divide each text of the prompt.
 Documents = Division | Mapping[str, str] | Sequence[str] | Sequence[tuple[int, ...]] | Callable[[str], Sequence[Span]]
 
 
 def find_documents(text: Text, documents: Documents | None) -> tuple[Document, ...]:
-    """What is named as sources of this text, in its order."""
+    """The documents of a text, in the order of the text."""
     if documents is None:
         return ()
     if isinstance(documents, str):
@@ -27,68 +27,73 @@ def find_documents(text: Text, documents: Documents | None) -> tuple[Document, .
         found = divide_by(text, documents, "part")
     elif isinstance(documents, bytes | Set) or not isinstance(documents, Iterable):
         raise RefusedType(
-            "documents are a list of texts or spans, a dict of texts by their names, or a way to divide the prompt; "
+            "documents must be a list of texts or spans, a dict {name: text}, or a way to divide the prompt; "
             f"found {type(documents).__name__}"
         )
     else:
-        named = documents.items() if isinstance(documents, Mapping) else number("document", documents)
-        found = [locate(text, name, one) for name, one in named]
+        named = documents.items() if isinstance(documents, Mapping) else number_names("document", documents)
+        found = [locate(text, name, document) for name, document in named]
     if not found:
-        raise RefusedValue("expected sources, found none: name one or more, or leave documents= out")
-    ordered = sorted(found, key=lambda source: (source.segment, source.span))
-    for one, next_one in pairwise(ordered):
-        if one.segment == next_one.segment and next_one.span[0] < one.span[1]:
-            raise RefusedValue(f"the sources {one.name!r} and {next_one.name!r} overlap")
+        raise RefusedValue("expected documents, found none: name one or more, or leave documents= out")
+    ordered = sorted(found, key=lambda document: (document.segment, document.span))
+    for document, following in pairwise(ordered):
+        if document.segment == following.segment and following.span[0] < document.span[1]:
+            raise RefusedValue(f"the documents {document.name!r} and {following.name!r} overlap")
     return tuple(ordered)
 
 
-def number(name: str, some: Sequence[Any]) -> list[tuple[str, Any]]:
-    return [(f"{name} {i}", one) for i, one in enumerate(some, 1)]
+def number_names(name: str, items: Sequence[Any]) -> list[tuple[str, Any]]:
+    return [(f"{name} {i}", item) for i, item in enumerate(items, 1)]
 
 
 def divide(text: Text, way: str) -> list[Document]:
+    """The documents that a named division of the prompt gives."""
     if way not in DIVISIONS:
-        raise RefusedValue(
-            f"a prompt is divided by {', '.join(DIVISIONS)}, or name the documents in a list; found {way!r}"
-        )
+        raise RefusedValue(f"expected a division ({', '.join(DIVISIONS)}) or a list of documents; found {way!r}")
     if way == "turns":
         roles = text.roles if isinstance(text, Chat) else ["text"] * len(parts(text))
-        whole = [(0, len(part)) for part in parts(text)]
-        return [Document(f"{role} {i + 1}", i, span) for i, (role, span) in enumerate(zip(roles, whole, strict=True))]
+        full_spans = [(0, len(part)) for part in parts(text)]
+        return [
+            Document(f"{role} {i + 1}", i, span) for i, (role, span) in enumerate(zip(roles, full_spans, strict=True))
+        ]
     return divide_by(text, getattr(segmentation, way), way.removesuffix("s"))
 
 
 def divide_by(text: Text, cut: Callable[[str], Sequence[Span]], name: str) -> list[Document]:
     spans = [(segment, *span) for segment, part in enumerate(parts(text)) for span in spans_of(cut, part)]
-    return [locate(text, one, span) for one, span in number(name, spans)]
+    return [locate(text, numbered_name, span) for numbered_name, span in number_names(name, spans)]
 
 
-def spans_of(cut: Callable[[str], Sequence[Span]], part: str) -> list[Span]:
-    """What a function makes of a text; `locate` looks whether they are spans in it."""
-    found = cut(part)
-    if isinstance(found, str | bytes) or not isinstance(found, Iterable):
-        raise RefusedType(f"a function that divides a text returns spans (start, end); found {type(found).__name__}")
-    spans = list(found)
+def spans_of(cut: Callable[[str], Sequence[Span]], text: str) -> list[Span]:
+    """The spans that a function returns for a text; `locate` checks that they are inside the text."""
+    result = cut(text)
+    if isinstance(result, str | bytes) or not isinstance(result, Iterable):
+        raise RefusedType(
+            f"a function that divides a text must return spans (start, end); found {type(result).__name__}"
+        )
+    spans = list(result)
     if wrong := [span for span in spans if isinstance(span, str | bytes) or not isinstance(span, Iterable)]:
-        raise RefusedType(f"a function that divides a text returns spans (start, end); found {wrong[0]!r} among them")
+        raise RefusedType(
+            f"a function that divides a text must return spans (start, end); found {wrong[0]!r} among them"
+        )
     return spans
 
 
 def locate(text: Text, name: str, document: str | Sequence[int]) -> Document:
-    """One source, by the text that it has, or by its span."""
+    """A document given by its text or by its span."""
     if not isinstance(name, str):
-        raise RefusedType(f"a document is named by a text; found {type(name).__name__}: {name!r}")
+        raise RefusedType(f"the name of a document must be a text; found {type(name).__name__}: {name!r}")
     texts = parts(text)
     if isinstance(document, str):
-        wanted = document.strip()
-        places = [(segment, at) for segment, part in enumerate(texts) for at in occurrences(part, wanted)]
-        if len(places) != 1:
-            raise RefusedValue(f"{name}, {document[:60]!r}, occurs {len(places)} times in the prompt, not once")
-        segment, at = places[0]
-        return Document(name, segment, (at, at + len(wanted)))
+        phrase = document.strip()
+        starts = [(segment, at) for segment, part in enumerate(texts) for at in occurrences(part, phrase)]
+        if len(starts) != 1:
+            raise RefusedValue(f"{name}, {document[:60]!r}, occurs {len(starts)} times in the prompt, not once")
+        segment, at = starts[0]
+        return Document(name, segment, (at, at + len(phrase)))
     if not isinstance(document, Iterable) or len(span := tuple(document)) not in (2, 3) or not all(map(is_whole, span)):
         raise RefusedType(
-            f"{name}: expected a text that stands in the prompt, or a span (start, end) or (part, start, end) of whole "
+            f"{name}: expected a text that occurs in the prompt, or a span (start, end) or (part, start, end) of whole "
             f"numbers; found {document!r}"
         )
     segment, start, end = map(int, (0, *span)[-3:])
@@ -98,51 +103,58 @@ def locate(text: Text, name: str, document: str | Sequence[int]) -> Document:
 
 
 def documents_for(texts: Sequence[Text], single: bool, documents: Any) -> list[tuple[Document, ...]]:
-    """For each text its sources. For a list of texts, documents are a list with those of each, or one way for all."""
+    """The documents of each text. For a list of texts, `documents` has an entry per text, or is a division."""
     each = list(repeat(documents, len(texts)) if single or is_way(documents) else documents)
     if len(each) != len(texts):
         raise RefusedValue(f"documents for {len(each)} texts, but there are {len(texts)} texts")
-    return [find_documents(text, some) for text, some in zip(texts, each, strict=True)]
+    return [find_documents(text, text_documents) for text, text_documents in zip(texts, each, strict=True)]
 
 
 def attach_documents(
     tokenized_texts: Sequence[TokenizedText], documents: Sequence[tuple[Document, ...]]
 ) -> list[TokenizedText]:
+    """The tokenized texts with their documents."""
     return [
-        replace(tokenized_text, documents=some) for tokenized_text, some in zip(tokenized_texts, documents, strict=True)
+        replace(tokenized_text, documents=text_documents)
+        for tokenized_text, text_documents in zip(tokenized_texts, documents, strict=True)
     ]
 
 
 def is_way(documents: Any) -> bool:
-    """One way to divide any text, or none."""
+    """Whether documents are given as one way to divide any text, or as None."""
     return documents is None or isinstance(documents, str) or callable(documents)
 
 
 def plain_documents(documents: Sequence[Document]) -> list[dict[str, Any]]:
-    """As JSON has them."""
-    return [{**vars(source), "span": list(source.span)} for source in documents]
+    """Documents as JSON values."""
+    return [{**vars(document), "span": list(document.span)} for document in documents]
 
 
 def documents_from_plain(plain: Sequence[Mapping[str, Any]]) -> tuple[Document, ...]:
-    """From JSON."""
-    return tuple(Document(one["name"], one["segment"], (one["span"][0], one["span"][1])) for one in plain)
+    """The inverse of `plain_documents`."""
+    return tuple(
+        Document(document["name"], document["segment"], (document["span"][0], document["span"][1]))
+        for document in plain
+    )
 
 
 Prompt = str | Chat
-USER = "user"  # the role of those who ask
+USER = "user"  # the role of the user in a chat
 BREAK = "\n\n"
 
 
 def with_documents(text: Prompt, documents: Mapping[str, str] | Sequence[str]) -> tuple[Prompt, tuple[Document, ...]]:
-    """The prompt with these documents, and where each of them stands.
+    """The prompt with these documents, and their locations.
 
-    A prompt that holds them stays as it is. If it holds none of them, each becomes a paragraph before it; in a chat
-    they stand before the last message of the user.
+    A prompt that contains all of them is unchanged. If it contains none, each becomes a paragraph before it, in a chat
+    before the last message of the user.
     """
     named = documents if isinstance(documents, Mapping) else {f"document {i}": d for i, d in enumerate(documents, 1)}
     if not named:
         return text, ()
-    missing = [name for name, one in named.items() if not any(one.strip() in part for part in parts(text))]
+    missing = [
+        name for name, document in named.items() if not any(document.strip() in segment for segment in parts(text))
+    ]
     if not missing:
         return text, find_documents(text, named)
     if len(missing) < len(named):
@@ -154,23 +166,24 @@ def with_documents(text: Prompt, documents: Mapping[str, str] | Sequence[str]) -
 
 
 def put_before(text: Prompt, documents: Mapping[str, str]) -> tuple[Prompt, tuple[Document, ...]]:
-    segment, placed, begun = asking(text) if isinstance(text, Chat) else 0, list[Document](), ""
+    """The prompt with the documents as paragraphs before it, and their locations."""
+    segment, located, before = find_question(text) if isinstance(text, Chat) else 0, list[Document](), ""
     for name, document in documents.items():
-        words = document.strip()
-        placed.append(Document(name, segment, (len(begun), len(begun) + len(words))))
-        begun += words + BREAK
+        stripped = document.strip()
+        located.append(Document(name, segment, (len(before), len(before) + len(stripped))))
+        before += stripped + BREAK
     if isinstance(text, Chat):
-        contents = [begun + one if i == segment else one for i, one in enumerate(text.contents)]
-        return replace(text, contents=tuple(contents)), tuple(placed)
-    return begun + text, tuple(placed)
+        contents = [before + content if i == segment else content for i, content in enumerate(text.contents)]
+        return replace(text, contents=tuple(contents)), tuple(located)
+    return before + text, tuple(located)
 
 
-def asking(chat: Chat) -> int:
-    """The message that documents belong to."""
+def find_question(chat: Chat) -> int:
+    """The index of the last message of the user, or else of the last message."""
     users = [i for i, role in enumerate(chat.roles) if role == USER]
     return users[-1] if users else len(chat.roles) - 1
 
 
 def named_spans(documents: Sequence[Document]) -> dict[str, tuple[int, int, int]]:
-    """As `documents=` takes them."""
+    """Located documents in the form that `documents=` accepts: {name: (segment, start, end)}."""
     return {document.name: (document.segment, *document.span) for document in documents}

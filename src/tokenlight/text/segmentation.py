@@ -38,18 +38,18 @@ def group_tokens(
     spans: Sequence[Span],
     special: Sequence[bool],
 ) -> list[list[int]]:
-    """Token indices word by word, in order. A special token is a word of its own, and so is a line break's."""
+    """Token indices of each word, in order. A special token or the token of a line break is a word of its own."""
     numbers = [number_words(text) for text in texts]
     groups: list[list[int]] = []
     open_word: tuple[int, int] | None = None  # segment and word that the last group ends in
-    blanks: list[int] = []  # tokens that are only a blank wait for the word they stand before
+    blanks: list[int] = []  # tokens that are only a blank, which are added to the next word
     for token, (segment, (start, end)) in enumerate(zip(segments, spans, strict=True)):
         if segment is None or special[token] or texts[segment][start:end].isspace():
             groups += [blanks, [token]] if blanks else [[token]]
             blanks, open_word = [], None
         elif start == end:
             blanks.append(token)
-        elif open_word == (segment, numbers[segment][start]):  # blanks within a word are what a normalizer made of it
+        elif open_word == (segment, numbers[segment][start]):  # blanks inside a word come from a normalizer
             groups[-1] += [*blanks, token]
             blanks, open_word = [], (segment, numbers[segment][end - 1])
         else:
@@ -59,31 +59,33 @@ def group_tokens(
 
 
 def readable(token: str) -> str:
-    """A token with blanks where tokenizers write signs for them."""
+    """A token with blanks instead of the tokenizer's signs for them."""
     return token.translate(BLANKS)
 
 
 def find_whole(text: str, phrase: str) -> int | None:
-    """Where a phrase first stands as whole words: no other letter or digit touches it. None where it does nowhere."""
-    place = text.find(phrase) if phrase else -1
-    if place < 0 or is_whole(text, place, phrase):
-        return place if place >= 0 else None
-    return next((later for later in occurrences(text, phrase, place + 1) if is_whole(text, later, phrase)), None)
+    """The first occurrence of a phrase as whole words, with no other letter or digit next to it; or None."""
+    first = text.find(phrase) if phrase else -1
+    if first < 0 or is_whole_words(text, first, phrase):
+        return first if first >= 0 else None
+    return next((start for start in occurrences(text, phrase, first + 1) if is_whole_words(text, start, phrase)), None)
 
 
-def is_whole(text: str, place: int, phrase: str) -> bool:
-    return is_word_border(text, place) and is_word_border(text, place + len(phrase))
+def is_whole_words(text: str, start: int, phrase: str) -> bool:
+    return is_word_border(text, start) and is_word_border(text, start + len(phrase))
 
 
 def occurrences(text: str, phrase: str, first: int = 0) -> Iterator[int]:
-    """Where a phrase begins, from a place on; also where it overlaps itself. An empty phrase stands nowhere.
+    """Where a phrase begins, from index `first` on, including overlaps. An empty phrase has no occurrence.
 
     Every character is compared at most twice (Knuth, Morris and Pratt 1977). `str.find` would compare the whole phrase
-    again for every place of a phrase such as "aaaa".
+    at every index of a text such as "aaaa".
     """
     if not phrase:
         return
-    borders = [0] * len(phrase)  # of the part of the phrase that ends here: the longest that it begins and ends with
+    borders = [0] * len(
+        phrase
+    )  # for each prefix of the phrase, the length of its longest proper prefix that is also its suffix
     matched = 0
     for i in range(1, len(phrase)):
         while matched and phrase[i] != phrase[matched]:
@@ -100,19 +102,19 @@ def occurrences(text: str, phrase: str, first: int = 0) -> Iterator[int]:
             matched = borders[matched - 1]
 
 
-def is_word_border(text: str, place: int) -> bool:
-    """Whether a word may begin or end before the character at this place."""
-    if not 0 < place < len(text):
+def is_word_border(text: str, position: int) -> bool:
+    """Whether a word may begin or end before the character at this index."""
+    if not 0 < position < len(text):
         return True
-    if text[place] in MARK_SET:  # belongs to the character before it
-        return text[place - 1].isspace()
-    if IN_NUMBER.match(text, place - 1) or (place > 1 and IN_NUMBER.match(text, place - 2)):
+    if text[position] in MARK_SET:  # belongs to the character before it
+        return text[position - 1].isspace()
+    if IN_NUMBER.match(text, position - 1) or (position > 1 and IN_NUMBER.match(text, position - 2)):
         return False
-    start = place - 1
+    start = position - 1
     while start > 0 and text[start] in MARK_SET:
         start -= 1
     inside = INSIDE.match(text, start)
-    return inside is None or inside.end() <= place
+    return inside is None or inside.end() <= position
 
 
 def number_words(text: str) -> list[int]:
@@ -123,8 +125,8 @@ def number_words(text: str) -> list[int]:
     return numbers
 
 
-# A sentence ends behind . ! ? or …, with closing quotes and brackets, where a blank follows and no small letter; behind
-# the full stops of Chinese, Japanese, Hindi and others anywhere; before a line that begins a list.
+# A sentence ends after . ! ? or …, with closing quotes and brackets, before a blank without a small letter; after the
+# full stops of Chinese, Japanese, Hindi and others anywhere; before a line that begins a list.
 # Quantifiers are possessive and a run of stops is tried only from its start, so that a search takes linear time.
 END = re.compile(
     r"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+(?=\s++\S)"
@@ -140,37 +142,37 @@ ABBREVIATION = re.compile(
 
 
 def paragraphs(text: str) -> list[Span]:
-    """Parts that blank lines separate, each with the blanks behind it."""
+    """Paragraphs separated by blank lines, each with the blanks after it."""
     return cut(text, [match.end() for match in PARAGRAPH.finditer(text)])
 
 
 def sentences(text: str) -> list[Span]:
-    """No sentence goes beyond its paragraph."""
+    """Sentences; none extends beyond its paragraph."""
     ends = [match.end() for match in PARAGRAPH.finditer(text)]
-    ends += [behind_blanks(text, match.end()) for match in END.finditer(text) if is_end(text, match)]
+    ends += [skip_blanks(text, match.end()) for match in END.finditer(text) if is_end(text, match)]
     return cut(text, ends)
 
 
 def is_end(text: str, match: re.Match[str]) -> bool:
     if match.group()[0] not in ".!?…":
         return True
-    following = text[behind_blanks(text, match.end())]
+    following = text[skip_blanks(text, match.end())]
     stop = match.group() == "." and ABBREVIATION.search(text, max(0, match.end() - 12), match.end())
     return not following.islower() and not stop
 
 
-def behind_blanks(text: str, place: int) -> int:
-    found = VISIBLE.search(text, place)
-    return len(text) if found is None else found.start()
+def skip_blanks(text: str, position: int) -> int:
+    match = VISIBLE.search(text, position)
+    return len(text) if match is None else match.start()
 
 
 def cut(text: str, ends: list[int]) -> list[Span]:
-    """Spans between the ends, without those that hold only blanks."""
-    places = sorted({0, *ends, len(text)})
-    found: list[Span] = []
-    for start, end in pairwise(places):
-        if found and (not text[start:end].strip() or not text[slice(*found[-1])].strip()):
-            found[-1] = (found[-1][0], end)
+    """Spans between the ends; those with only blanks are joined to the one before."""
+    borders = sorted({0, *ends, len(text)})
+    spans: list[Span] = []
+    for start, end in pairwise(borders):
+        if spans and (not text[start:end].strip() or not text[slice(*spans[-1])].strip()):
+            spans[-1] = (spans[-1][0], end)
         else:
-            found.append((start, end))
-    return found
+            spans.append((start, end))
+    return spans

@@ -1,6 +1,6 @@
 """Tokenization of texts, chats, and answers that continue a text.
 
-What the template adds counts as added tokens, like [CLS]; spans point into the messages.
+Tokens that a chat template adds have no segment, like [CLS]; spans point into the messages.
 """
 
 import re
@@ -13,62 +13,62 @@ from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.text.tokenized_text import Chat, Cut, Text, TokenizedText, check_text, parts, shorten, trim
 
 Messages = list[dict[str, str]]  # each with "role" and "content"
-Prompt = str | Chat | Messages  # what a language model answers
+Prompt = str | Chat | Messages  # the input of a language model
 Prompts = list[str] | list[Chat] | list[Messages] | list[Prompt]
-ASSISTANT = "assistant"  # the role of what the model itself has written
-MARK = re.compile("\ue000(\\d+)\ue001")  # stands for a message while the template is looked at
+ASSISTANT = "assistant"  # the role of the model in a chat
+PLACEHOLDER = re.compile("\ue000(\\d+)\ue001")  # stands for a message in the rendered template
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a message stands in what the template writes; many templates leave out the blanks at its beginning."""
+class MessageSpan:
+    """The characters of a message in the rendered chat; many templates remove blanks at its beginning."""
 
     start: int
     end: int
-    left_out: int
+    left_out: int  # characters of the message that are missing at its beginning
 
 
-def texts_of(given: Any) -> tuple[list[Text], bool]:
-    """What somebody gave as text or texts, as a list, and whether it was a single one. A list of messages is one."""
-    if isinstance(given, str | tuple | Chat):
-        return [given], True
-    if isinstance(given, bytes | Mapping | Set) or not hasattr(given, "__iter__"):
+def texts_of(value: Any) -> tuple[list[Text], bool]:
+    """The texts as a list, and whether a single text was given. A list of messages is a single text."""
+    if isinstance(value, str | tuple | Chat):
+        return [value], True
+    if isinstance(value, bytes | Mapping | Set) or not hasattr(value, "__iter__"):
         raise RefusedType(
-            f"expected a text, a pair as a tuple, a chat, or a list of these; found {type(given).__name__}"
+            f"expected a text, a pair as a tuple, a chat, or a list of these; found {type(value).__name__}"
         )
-    refuse_table(given)
-    listed = list(given)
+    refuse_table(value)
+    listed = list(value)
     if not listed:
         raise RefusedValue("expected at least one text, found an empty list")
     if isinstance(listed[0], Mapping):
         return [read_chat(listed)], True
-    return [read_chat(one) if is_chat(one) else one for one in listed], False
+    return [read_chat(entry) if is_chat(entry) else entry for entry in listed], False
 
 
-def refuse_table(given: Any) -> None:
-    """Refuse tables of pandas, polars and others: to iterate over one gives its columns, or their names."""
-    if hasattr(type(given), "columns"):
+def refuse_table(value: Any) -> None:
+    """Refuse tables of pandas, polars and others: iterating over them yields columns, or their names."""
+    if hasattr(type(value), "columns"):
         raise RefusedType(
-            f"expected texts, found a {type(given).__name__}: give the column with the texts, such as "
+            f"expected texts, found a {type(value).__name__}: give the column with the texts, such as "
             'list(table["text"]), or, where rows are read, a list of rows, such as table.to_dict("records")'
         )
 
 
-def is_chat(given: Any) -> bool:
-    return isinstance(given, list) and bool(given) and isinstance(given[0], Mapping)
+def is_chat(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
 
 
 def read_chat(messages: Sequence[Any]) -> Chat:
-    """From a list of {"role": ..., "content": ...}."""
+    """A chat from a list of {"role": ..., "content": ...}."""
     for i, message in enumerate(messages):
-        found = sorted(message) if isinstance(message, Mapping) else type(message).__name__
-        if found != ["content", "role"] or not all(isinstance(message[key], str) for key in found):
+        actual = sorted(message) if isinstance(message, Mapping) else type(message).__name__
+        if actual != ["content", "role"] or not all(isinstance(message[key], str) for key in actual):
             raise RefusedValue(f'message {i}: expected {{"role": text, "content": text}}, found {message!r}')
     return Chat(tuple(message["role"] for message in messages), tuple(message["content"] for message in messages))
 
 
 def plain_text(text: Text) -> Any:
-    """As JSON has it: a string, a list of two, or a list of messages."""
+    """The text as a JSON value: a string, a list of two, or a list of messages."""
     if isinstance(text, Chat):
         return messages_of(text)
     return list(text) if isinstance(text, tuple) else text
@@ -85,15 +85,15 @@ def messages_of(chat: Chat) -> list[dict[str, str]]:
     return [{"role": role, "content": content} for role, content in zip(chat.roles, chat.contents, strict=True)]
 
 
-def chat_row(tokenizer: Any, chat: Chat, replies: bool) -> TokenizedText:
-    """A chat as the tokenizer's template writes it."""
-    text, places = place_messages(tokenizer, chat, replies)
+def tokenize_chat(tokenizer: Any, chat: Chat, replies: bool) -> TokenizedText:
+    """Tokenize a chat as rendered by the tokenizer's template."""
+    text, messages = locate_messages(tokenizer, chat, replies)
     encoded = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False, truncation=False, verbose=False)
     ids, roles = list(encoded["input_ids"]), set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    found = [message_at(text, places, span) for span in encoded["offset_mapping"]]
+    segments = [message_at(text, messages, span) for span in encoded["offset_mapping"]]
     spans = [
-        (0, 0) if number is None else inside(text, places[number], span)
-        for number, span in zip(found, encoded["offset_mapping"], strict=True)
+        (0, 0) if number is None else span_in_message(text, messages[number], span)
+        for number, span in zip(segments, encoded["offset_mapping"], strict=True)
     ]
     types = encoded.get("token_type_ids")
     return TokenizedText(
@@ -101,69 +101,76 @@ def chat_row(tokenizer: Any, chat: Chat, replies: bool) -> TokenizedText:
         input_ids=ids,
         token_type_ids=None if types is None else list(types),
         tokens=tokenizer.convert_ids_to_tokens(ids),
-        special=[number is None or token in roles for number, token in zip(found, ids, strict=True)],
-        segments=found,
+        special=[number is None or token in roles for number, token in zip(segments, ids, strict=True)],
+        segments=segments,
         spans=spans,
         truncated=0,
     )
 
 
-def message_at(text: str, places: Sequence[Place], span: tuple[int, int]) -> int | None:
-    """The message that has characters of this token; of several the first that has more of it than blanks."""
-    touched = {
-        i: text[max(span[0], one.start) : min(span[1], one.end)]
-        for i, one in enumerate(places)
-        if span[0] < one.end and span[1] > one.start
+def message_at(text: str, messages: Sequence[MessageSpan], span: tuple[int, int]) -> int | None:
+    """The message with characters of this token; of several, the first with other characters than blanks; or None."""
+    characters = {
+        i: text[max(span[0], message.start) : min(span[1], message.end)]
+        for i, message in enumerate(messages)
+        if span[0] < message.end and span[1] > message.start
     }
-    return next((i for i, piece in touched.items() if not piece.isspace()), next(iter(touched), None))
+    return next((i for i, shared in characters.items() if not shared.isspace()), next(iter(characters), None))
 
 
-def inside(text: str, place: Place, span: tuple[int, int]) -> tuple[int, int]:
+def span_in_message(text: str, message: MessageSpan, span: tuple[int, int]) -> tuple[int, int]:
     """A token's span in its message."""
-    start, end = trim(text, max(span[0], place.start), min(span[1], place.end))
-    return start - place.start + place.left_out, end - place.start + place.left_out
+    start, end = trim(text, max(span[0], message.start), min(span[1], message.end))
+    return start - message.start + message.left_out, end - message.start + message.left_out
 
 
-def place_messages(tokenizer: Any, chat: Chat, replies: bool) -> tuple[str, list[Place]]:
-    """The chat as one text, and where in it the messages stand."""
-    marks = Chat(chat.roles, tuple(f"\ue000{i}\ue001" for i in range(len(chat.contents))))
-    text, frame = render(tokenizer, chat, replies), MARK.split(render(tokenizer, marks, replies))
+def locate_messages(tokenizer: Any, chat: Chat, replies: bool) -> tuple[str, list[MessageSpan]]:
+    """The rendered chat, and the characters of each message in it."""
+    placeholders = Chat(chat.roles, tuple(f"\ue000{i}\ue001" for i in range(len(chat.contents))))
+    text, frame = render(tokenizer, chat, replies), PLACEHOLDER.split(render(tokenizer, placeholders, replies))
     if frame[1::2] != [str(i) for i in range(len(chat.contents))]:
         raise RefusedValue(
             "the tokenizer's chat template does not write every message once, in order: "
             f"of {len(chat.contents)} messages, it writes {', '.join(frame[1::2]) or 'none'}, counted from 0"
         )
-    places, at = list[Place](), len(frame[0])
-    for content, behind in zip(chat.contents, frame[2::2], strict=True):
-        written = next((one for one in (content, content.strip()) if text.startswith(one + behind, at)), None)
+    messages, position = list[MessageSpan](), len(frame[0])
+    for content, template_text in zip(chat.contents, frame[2::2], strict=True):
+        written = next(
+            (
+                candidate
+                for candidate in (content, content.strip())
+                if text.startswith(candidate + template_text, position)
+            ),
+            None,
+        )
         if written is None:
             raise RefusedValue(
-                f"the tokenizer's chat template changes message {len(places)}, so scores cannot be placed in it: "
+                f"the tokenizer's chat template changes message {len(messages)}, so scores cannot be placed in it: "
                 "give the prompt as one text, from tokenizer.apply_chat_template(messages, tokenize=False)"
             )
-        places.append(Place(at, at + len(written), content.index(written)))
-        at += len(written) + len(behind)
-    return text, places
+        messages.append(MessageSpan(position, position + len(written), content.index(written)))
+        position += len(written) + len(template_text)
+    return text, messages
 
 
 def render(tokenizer: Any, chat: Chat, replies: bool) -> str:
-    """By transformers' own code. A last message of the assistant is one that goes on."""
+    """The chat as text, rendered by transformers. A last message of the assistant is continued."""
     if not getattr(tokenizer, "chat_template", None):
         raise RefusedValue(
             "this tokenizer has no chat template: give the prompt as one text, or set tokenizer.chat_template"
         )
-    goes_on = replies and chat.roles[-1] == ASSISTANT
-    settings = {"add_generation_prompt": replies and not goes_on, "continue_final_message": goes_on}
+    continues = replies and chat.roles[-1] == ASSISTANT
+    settings = {"add_generation_prompt": replies and not continues, "continue_final_message": continues}
     try:
         return tokenizer.apply_chat_template(messages_of(chat), tokenize=False, **settings)
-    except Exception as error:  # templates raise what they like
+    except Exception as error:  # a template may raise anything
         raise RefusedValue(f"the tokenizer's chat template refuses this chat: {error}") from error
 
 
 def encode(
     tokenizer: Any, texts: Sequence[Text], max_length: int | None, cut: Cut = "longest_first", replies: bool = False
 ) -> list[TokenizedText]:
-    """Tokenize texts, pairs or chats; `cut` says which part of a pair gives way when it is too long.
+    """Tokenize texts, pairs or chats; `cut` says which text of a pair is truncated if it is too long.
 
     A model that `replies` reads a chat up to the beginning of its own message.
     """
@@ -174,19 +181,19 @@ def encode(
             f"{type(tokenizer).__name__} gives no character offsets, so scores cannot be placed in the text. "
             "Load its fast version (a tokenizer.json), or tokenize yourself and call tokenlight.attribute"
         )
-    rows = [chat_row(tokenizer, text, replies) if isinstance(text, Chat) else None for text in texts]
+    rows = [tokenize_chat(tokenizer, text, replies) if isinstance(text, Chat) else None for text in texts]
     if plain := [i for i, tokenized_text in enumerate(rows) if tokenized_text is None]:
-        given = [pair(texts[i]) for i in plain]
-        encoded = tokenizer(given, return_offsets_mapping=True, truncation=False, verbose=False)
-        for place, i in enumerate(plain):
-            rows[i] = make_row(tokenizer, texts[i], encoded, place)
+        pairs = [pair(texts[i]) for i in plain]
+        encoded = tokenizer(pairs, return_offsets_mapping=True, truncation=False, verbose=False)
+        for row, i in enumerate(plain):
+            rows[i] = make_tokenized_text(tokenizer, texts[i], encoded, row)
     return [fit(tokenized_text, max_length, cut) for tokenized_text in rows if tokenized_text is not None]
 
 
 def encode_each(
     encode: Callable[[Sequence[Text]], list[TokenizedText]], texts: Sequence[Text]
 ) -> list[TokenizedText | Exception]:
-    """What `encode` makes of the texts, all at once; in place of a row the error, where a text is at fault."""
+    """The result of `encode` for each text; for a text that cannot be encoded, the error."""
     if not texts:
         return []
     try:
@@ -211,7 +218,7 @@ def pair(text: Text) -> Any:
     return list(text) if isinstance(text, tuple) else text
 
 
-def make_row(tokenizer: Any, text: Text, encoded: Any, i: int) -> TokenizedText:
+def make_tokenized_text(tokenizer: Any, text: Text, encoded: Any, i: int) -> TokenizedText:
     ids = list(encoded["input_ids"][i])
     roles = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     segments = encoded.sequence_ids(i)
@@ -233,17 +240,17 @@ def make_row(tokenizer: Any, text: Text, encoded: Any, i: int) -> TokenizedText:
     )
 
 
-UNFINISHED = "\ufffd"  # how decoders write the first bytes of a character whose other bytes are still to come
+UNFINISHED = "\ufffd"  # the decoded text of an incomplete character
 
 
 def follow(tokenized_text: TokenizedText, ids: Sequence[int], tokenizer: Any) -> TokenizedText:
-    """A text and what follows it, as a pair, or as the next message of a chat; its spans point into what is decoded."""
+    """The text with these ids appended, as a pair or as the next message of a chat; spans are in the decoded text."""
     roles = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     text, spans = decode(ids, tokenizer)
     types = tokenized_text.token_type_ids
     return replace(
         tokenized_text,
-        text=followed(tokenized_text.text, text),
+        text=append_answer(tokenized_text.text, text),
         input_ids=[*tokenized_text.input_ids, *ids],
         token_type_ids=None if types is None else [*types, *types[-1:] * len(ids)],
         tokens=[*tokenized_text.tokens, *tokenizer.convert_ids_to_tokens(list(ids))],
@@ -253,7 +260,7 @@ def follow(tokenized_text: TokenizedText, ids: Sequence[int], tokenizer: Any) ->
     )
 
 
-def followed(text: Text, answer: str) -> Text:
+def append_answer(text: Text, answer: str) -> Text:
     if isinstance(text, Chat):
         return Chat((*text.roles, ASSISTANT), (*text.contents, answer))
     if isinstance(text, tuple):
@@ -262,11 +269,11 @@ def followed(text: Text, answer: str) -> Text:
 
 
 def decode(ids: Sequence[int], tokenizer: Any) -> tuple[str, list[tuple[int, int]]]:
-    """The text of token ids, and each token's span in it; that of bytes is the character that they are a part of.
+    """The text of token ids, and each token's span in it. The span of a byte is that of its character.
 
     Special tokens such as the end of an answer have no text; an unknown word is written as the unknown token. Some
-    tokenizers remove blanks from what they decode ("do n't" becomes "don't"). Where that changes the text of tokens
-    that came before, the text keeps its blanks, so that spans are those of the tokens.
+    tokenizers remove blanks from what they decode ("do n't" becomes "don't"). If that changes the text of earlier
+    tokens, blanks are kept, so that spans are right.
     """
     roles = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     written = [token for token in ids if token not in roles]
@@ -275,7 +282,7 @@ def decode(ids: Sequence[int], tokenizer: Any) -> tuple[str, list[tuple[int, int
     if spans is None:
         text = tokenizer.decode(written, clean_up_tokenization_spaces=False)
         spans = spans_in(text, ids, roles, tokenizer, clean_up_tokenization_spaces=False)
-    if spans is None:  # not even then: the tokens one by one, with blanks between them
+    if spans is None:  # also without clean-up: decode single tokens, with blanks between them
         pieces = ["" if token in roles else f"{tokenizer.decode([token])} " for token in ids]
         text = "".join(pieces).rstrip()
         ends = [min(end, len(text)) for end in accumulate(map(len, pieces))]
@@ -286,28 +293,28 @@ def decode(ids: Sequence[int], tokenizer: Any) -> tuple[str, list[tuple[int, int
 def spans_in(
     text: str, ids: Sequence[int], roles: Set[int], tokenizer: Any, **settings: bool
 ) -> list[tuple[int, int]] | None:
-    """Each token's span in `text`, with the blanks around it; that of bytes is the character that they belong to.
+    """Each token's span in `text`, with blanks around it. The span of a byte is that of its character.
 
-    None if the decoded text of some first tokens is not how `text` begins.
+    None if the decoded text of a prefix of the tokens is not a prefix of `text`.
     """
     spans: list[tuple[int, int]] = []
-    before, end = "", 0  # what the tokens so far say, and where its last finished character ends
+    previous, end = "", 0  # the decoded text so far, and the end of its last complete character
     for count in range(1, len(ids) + 1):
-        begun = tokenizer.decode([token for token in ids[:count] if token not in roles], **settings)
-        whole = begun if count == len(ids) else begun.rstrip(UNFINISHED)
-        if not text.startswith(whole):
+        decoded = tokenizer.decode([token for token in ids[:count] if token not in roles], **settings)
+        complete = decoded if count == len(ids) else decoded.rstrip(UNFINISHED)
+        if not text.startswith(complete):
             return None
-        # Bytes that no later byte completes stay unfinished in the text; this token stands behind them.
-        stayed = text.startswith(before) and (len(whole) > len(before) or text.startswith(begun))
-        start = len(before) if stayed and len(begun) > len(before) else end
-        end = max(len(whole), start)
-        spans.append((start, min(end + (len(whole) < len(begun)), len(text))))
-        before = begun
+        # Bytes that no later byte completes remain in the text; this token comes after them.
+        is_kept = text.startswith(previous) and (len(complete) > len(previous) or text.startswith(decoded))
+        start = len(previous) if is_kept and len(decoded) > len(previous) else end
+        end = max(len(complete), start)
+        spans.append((start, min(end + (len(complete) < len(decoded)), len(text))))
+        previous = decoded
     return spans
 
 
 def refuse_too_long(tokenized_text: TokenizedText, ids: Sequence[int], max_length: int | None) -> None:
-    """The model reads the whole text and all of the answer, or nothing is explained."""
+    """Refuse an answer that does not fit into the model together with the complete text."""
     total = len(tokenized_text) + tokenized_text.truncated + len(ids)
     if max_length is not None and total > max_length:
         raise RefusedValue(f"prompt and answer have {total} tokens, the model reads {max_length}: shorten the prompt")

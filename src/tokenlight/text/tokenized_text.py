@@ -23,13 +23,13 @@ class Chat:
 
 Text = str | tuple[str, str] | Chat
 Texts = list[str] | list[tuple[str, str]] | list[Chat] | list[Text]
-Cut = Literal["longest_first", "only_second", "start"]  # what gives way where a text or a pair is too long
-Gap = Literal["inside", "end"]  # of a text: where the word stands that a model answers with
+Cut = Literal["longest_first", "only_second", "start"]  # which end is truncated if a text or a pair is too long
+Gap = Literal["inside", "end"]  # where in a text the model predicts a token
 
 
 @dataclass(frozen=True)
 class Document:
-    """A part of a text with a name."""
+    """A named part of a text."""
 
     name: str
     segment: int  # the text of a pair, or the message of a chat
@@ -41,22 +41,22 @@ UNITS = get_args(Units)
 
 
 class Section(NamedTuple):
-    """A stretch of a text, and the tokens that begin in it."""
+    """A span of a text, and the tokens that begin in it."""
 
     segment: int  # the text of a pair, or the message of a chat
-    span: Span  # its characters there
+    span: Span  # characters in that text
     tokens: list[int]
 
 
 class SegmentIndex(NamedTuple):
-    """The tokens of one text that stand for characters, in order, sorted for many searches by characters."""
+    """The tokens of one text that have characters, in order, for many searches by characters."""
 
     tokens: list[int]
     starts: list[int]
     ends: list[int]
 
     def find(self, span: Span) -> Span | None:
-        """From the first token that shares a character with these to the one after the last; None: no token does."""
+        """The span of tokens that share a character with this span of characters; None if there are none."""
         first = bisect_right(self.ends, span[0])
         after = bisect_left(self.starts, span[1])
         return (self.tokens[first], self.tokens[after - 1] + 1) if first < after else None
@@ -73,14 +73,14 @@ class TokenGroups:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts that segments count and spans point into."""
+        """The texts that segments are indices of, and that spans point into."""
         raise NotImplementedError
 
     def units(self, kind: Units, *, keep_special: bool = False) -> list[list[int]]:
         """The tokens of each unit, in the order of the text.
 
-        Special tokens are in no unit. With `keep_special`, each is a word of its own, and those that stand in a
-        sentence or a document belong to it. A document of which no token is left is no unit.
+        Special tokens are in no unit. With `keep_special`, each is a word, and those inside a sentence or a document
+        belong to it. A document without tokens is not a unit.
         """
         check_units(kind)
         special = self._special_flags()
@@ -102,23 +102,25 @@ class TokenGroups:
         segments: Sequence[int] | None = None,
         keep_special: bool = False,
     ) -> list[Section]:
-        """What `cut` makes of each text (or of these `segments`), with the tokens that begin in each section.
+        """The spans that `cut` returns for each text (or these `segments`), with the tokens that begin in each.
 
-        The sections cover their text: a token behind the last belongs to the last. A text without characters is one
-        section.
+        The sections cover their text: a token after the last one belongs to the last one. A text without characters
+        is one section.
         """
         special, texts = self._special_flags(), self.texts
-        chosen = range(len(texts)) if segments is None else segments
+        chosen_segments = range(len(texts)) if segments is None else segments
         sections = {
             segment: [Section(segment, span, []) for span in cut(texts[segment]) or [(0, len(texts[segment]))]]
-            for segment in chosen
+            for segment in chosen_segments
         }
-        starts = {segment: [section.span[0] for section in some] for segment, some in sections.items()}
+        starts = {
+            segment: [section.span[0] for section in text_sections] for segment, text_sections in sections.items()
+        }
         for token, (segment, (start, _)) in enumerate(zip(self.segments, self.spans, strict=True)):
             if segment in sections and (keep_special or not special[token]):
                 number = max(0, bisect_right(starts[segment], start) - 1)
                 sections[segment][number].tokens.append(token)
-        return [section for some in sections.values() for section in some]
+        return [section for text_sections in sections.values() for section in text_sections]
 
     def _document_units(self, keep_special: bool) -> list[list[int]]:
         if not self.documents:
@@ -129,34 +131,34 @@ class TokenGroups:
         ]
 
     def tokens_starting_in(self, segment: int, span: Span, *, keep_special: bool = False) -> list[int]:
-        """The tokens whose first character is one of these; of a token without characters, where it stands counts."""
+        """The tokens whose first character is in the span; a token without characters has a position, too."""
         special, (first, end) = self._special_flags(), span
         return [
             token
-            for token, (own_segment, (start, _)) in enumerate(zip(self.segments, self.spans, strict=True))
-            if own_segment == segment and first <= start < end and (keep_special or not special[token])
+            for token, (token_segment, (start, _)) in enumerate(zip(self.segments, self.spans, strict=True))
+            if token_segment == segment and first <= start < end and (keep_special or not special[token])
         ]
 
     def tokens_touching(self, segment: int, span: Span) -> list[int]:
-        """The tokens that share a character with these, special tokens included."""
+        """The tokens that share a character with the span, including special tokens."""
         return [
             token
-            for token, (own_segment, (start, end)) in enumerate(zip(self.segments, self.spans, strict=True))
-            if own_segment == segment and start < span[1] and end > span[0]
+            for token, (token_segment, (start, end)) in enumerate(zip(self.segments, self.spans, strict=True))
+            if token_segment == segment and start < span[1] and end > span[0]
         ]
 
     def segment_index(self, segment: int) -> SegmentIndex:
-        """The same for many searches in one text; tokens without characters are left out."""
-        columns = SegmentIndex([], [], [])
-        for token, (own_segment, (start, end)) in enumerate(zip(self.segments, self.spans, strict=True)):
-            if own_segment == segment and start < end:
-                columns.tokens.append(token)
-                columns.starts.append(start)
-                columns.ends.append(end)
-        return columns
+        """An index for many searches in one text; tokens without characters are left out."""
+        index = SegmentIndex([], [], [])
+        for token, (token_segment, (start, end)) in enumerate(zip(self.segments, self.spans, strict=True)):
+            if token_segment == segment and start < end:
+                index.tokens.append(token)
+                index.starts.append(start)
+                index.ends.append(end)
+        return index
 
     def find(self, phrase: str, *, segment: int | None = None) -> list[tuple[int, Span]]:
-        """Every place where a phrase stands in the texts, or in one of them: the segment and the characters."""
+        """All occurrences of a phrase in the texts, or in one of them: segment and span."""
         return [
             (number, (start, start + len(phrase)))
             for number, text in enumerate(self.texts)
@@ -165,33 +167,33 @@ class TokenGroups:
         ]
 
     def token_of_word(self, word: str) -> int:
-        """The first token of a word that stands in the texts exactly once; refused if it stands there more often.
+        """The first token of a word that occurs exactly once in the texts; refused otherwise.
 
-        A word that stands alone is preferred: "is" is not the end of "this", if it also stands alone.
+        Whole words are preferred: "is" is not the end of "this" if it is also a word of the text.
         """
-        places = self.find(word)
+        matches = self.find(word)
         numbers = [[-1, *number_words(text), -1] for text in self.texts]
-        alone = [
+        whole_words = [
             (segment, (start, end))
-            for segment, (start, end) in places
+            for segment, (start, end) in matches
             if numbers[segment][start] != numbers[segment][start + 1]
             and numbers[segment][end] != numbers[segment][end + 1]
         ]
-        places = alone or places
-        if len(places) != 1:
-            raise RefusedValue(f"{word!r} occurs {len(places)} times in the text: give the index of its token instead")
-        segment, (start, _) = places[0]
+        matches = whole_words or matches
+        if len(matches) != 1:
+            raise RefusedValue(f"{word!r} occurs {len(matches)} times in the text: give the index of its token instead")
+        segment, (start, _) = matches[0]
         tokens = self.tokens_touching(segment, (start, start + 1))
         if not tokens:
             raise RefusedValue(f"{word!r} is not among the tokens that fit into the model")
         return tokens[0]
 
     def span_of(self, tokens: Sequence[int]) -> Span:
-        """From the first character of the first token to the last of the last; all are of one text."""
+        """The characters from the first token to the last; all are of one text."""
         return self.spans[tokens[0]][0], self.spans[tokens[-1]][1]
 
     def text_of(self, tokens: Sequence[int]) -> str:
-        """The characters of a word as the text has them; a special token as the tokenizer writes it."""
+        """The characters of a word in the text; for a special token, its name in the tokenizer."""
         if bool(self.special[tokens[0]]):
             return readable(self.tokens[tokens[0]]).strip()
         return self.texts[self.segments[tokens[0]] or 0][slice(*self.span_of(tokens))]
@@ -202,7 +204,7 @@ class TokenGroups:
 
 def check_units(kind: object) -> None:
     if kind not in UNITS:
-        raise RefusedValue(f"units is one of {', '.join(UNITS)}; found {kind!r}")
+        raise RefusedValue(f"units must be one of {', '.join(UNITS)}; found {kind!r}")
 
 
 @dataclass(frozen=True)
@@ -216,8 +218,8 @@ class TokenizedText(TokenGroups):
     special: list[bool]  # [CLS], <s>, [MASK] ...: ids with a role, not words
     segments: list[int | None]  # which text of a pair, or message of a chat; None for added tokens
     spans: list[Span]  # characters in that text
-    truncated: int  # how many tokens did not fit
-    documents: tuple[Document, ...] = ()  # the parts of the text that were named as such
+    truncated: int  # the number of tokens that did not fit
+    documents: tuple[Document, ...] = ()  # named parts of the text
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -227,88 +229,90 @@ class TokenizedText(TokenGroups):
         return parts(self.text)
 
     def select(self, kept: Sequence[int]) -> "TokenizedText":
-        """These tokens alone, in this order; documents and the number of truncated tokens stay."""
+        """Only these tokens, in this order; documents and the number of truncated tokens are unchanged."""
         lists = {name: [values[i] for i in kept] for name, values in vars(self).items() if isinstance(values, list)}
         return replace(self, **lists)
 
 
 def parts(text: Text) -> tuple[str, ...]:
-    """The texts into which spans point: one, the two of a pair, or a chat's messages."""
+    """The texts that spans point into: one, the two of a pair, or the messages of a chat."""
     if isinstance(text, Chat):
         return text.contents
     return text if isinstance(text, tuple) else (text,)
 
 
 def shorten(tokenized_text: TokenizedText, length: int, cut: Cut) -> TokenizedText:
-    """Leave out tokens at the end of the text, or with cut="start" at its start.
+    """Truncate tokens at the end of the text, or with cut="start" at its start.
 
-    The tokenizer's own truncation would stay switched on in it.
+    The tokenizer's own truncation is not used, because it would stay enabled in the tokenizer.
     """
     if isinstance(tokenized_text.text, Chat):
         return shorten_chat(tokenized_text, length)
-    room = [tokenized_text.segments.count(segment) for segment in (0, 1)]
+    kept_counts = [tokenized_text.segments.count(segment) for segment in (0, 1)]
     for _ in range(len(tokenized_text) - length):
-        room[1 if room[1] > room[0] or (cut == "only_second" and room[1]) else 0] -= 1
-    if isinstance(tokenized_text.text, tuple) and min(room) < 1:
+        kept_counts[1 if kept_counts[1] > kept_counts[0] or (cut == "only_second" and kept_counts[1]) else 0] -= 1
+    if isinstance(tokenized_text.text, tuple) and min(kept_counts) < 1:
         raise RefusedValue(f"nothing of the context fits after the question in {length} tokens: shorten the question")
-    if room[0] < 1:
+    if kept_counts[0] < 1:
         raise RefusedValue(f"no token of the text fits into the {length} tokens that the model reads")
-    seen, kept = [0, 0], []
+    counts, kept = [0, 0], []
     for i, segment in enumerate(tokenized_text.segments):
         skipped = (
-            tokenized_text.segments.count(segment) - room[segment] if segment is not None and cut == "start" else 0
+            tokenized_text.segments.count(segment) - kept_counts[segment]
+            if segment is not None and cut == "start"
+            else 0
         )
-        if segment is None or skipped <= seen[segment] < room[segment] + skipped:
+        if segment is None or skipped <= counts[segment] < kept_counts[segment] + skipped:
             kept.append(i)
         if segment is not None:
-            seen[segment] += 1
+            counts[segment] += 1
     return replace(tokenized_text.select(kept), truncated=len(tokenized_text) - len(kept))
 
 
 def shorten_chat(tokenized_text: TokenizedText, length: int) -> TokenizedText:
-    """Leave out the beginnings of the messages, the oldest first; the template stays."""
-    words = [i for i, segment in enumerate(tokenized_text.segments) if segment is not None]
+    """Truncate the beginning of the messages, the oldest first; the template stays."""
+    message_tokens = [i for i, segment in enumerate(tokenized_text.segments) if segment is not None]
     excess = len(tokenized_text) - length
-    if excess >= len(words):
-        raise RefusedValue(f"the chat template alone fills the {length} tokens that the model reads")
-    gone = set(words[:excess])
-    kept = [i for i in range(len(tokenized_text)) if i not in gone]
+    if excess >= len(message_tokens):
+        raise RefusedValue(f"the chat template needs all of the {length} tokens that the model reads")
+    removed = set(message_tokens[:excess])
+    kept = [i for i in range(len(tokenized_text)) if i not in removed]
     return replace(tokenized_text.select(kept), truncated=len(tokenized_text) - len(kept))
 
 
 def check_text(text: object, where: str = "") -> None:
-    pieces = text if isinstance(text, tuple) and len(text) == 2 else (text,)
+    texts = text if isinstance(text, tuple) and len(text) == 2 else (text,)
     if isinstance(text, Chat):
-        pieces = ("\n".join(text.contents),)  # single messages may be empty
-    if not all(isinstance(part, str) for part in pieces):
+        texts = ("\n".join(text.contents),)  # single messages may be empty
+    if not all(isinstance(piece, str) for piece in texts):
         raise RefusedType(
             f"{where}expected a text or a pair of texts as a tuple, found {type(text).__name__}: {text!r}"
         )
-    if not all(part.strip() for part in pieces if isinstance(part, str)):
+    if not all(piece.strip() for piece in texts if isinstance(piece, str)):
         raise RefusedValue(f"{where}expected a text, found an empty one")
-    if any("\ud800" <= character <= "\udfff" for part in pieces if isinstance(part, str) for character in part):
-        raise RefusedValue(f"{where}the text holds half a character (a lone surrogate), which no tokenizer can read")
+    if any("\ud800" <= character <= "\udfff" for piece in texts if isinstance(piece, str) for character in piece):
+        raise RefusedValue(f"{where}the text has half a character (a lone surrogate), which no tokenizer can read")
 
 
 def is_whole(number: object) -> TypeGuard[int]:
-    """An index of any integer type, also of numpy's; True and False are not meant as one."""
+    """Whether a value is an integer of any type, including numpy's, but not a bool."""
     return isinstance(number, Integral) and not isinstance(number, bool)
 
 
 def trim(text: str, start: int, end: int) -> tuple[int, int]:
-    """Drop the blanks that byte-level and SentencePiece tokenizers count into a token's span.
+    """Remove the blanks that byte-level and SentencePiece tokenizers include in a token's span.
 
-    Where nothing but blanks is there, line breaks count: a token of its own was spent on them.
+    If there are only blanks, the line breaks among them are kept, since they have a token of their own.
     """
     first, last = start, end
     while first < last and text[first].isspace():
         first += 1
     while last > first and text[last - 1].isspace():
         last -= 1
-    breaks = [place for place in range(start, end) if text[place] == "\n"]
+    breaks = [index for index in range(start, end) if text[index] == "\n"]
     return (breaks[0], breaks[-1] + 1) if first == last and breaks else (first, last)
 
 
 def random_sets(units: int, count: int, seed: int) -> Tensor:
-    """[set, unit] bool: which units stay, each with probability 1/2; the same for every text of so many units."""
+    """[set, unit] bool: units that stay, each with probability 1/2; equal for all texts with this number of units."""
     return torch.rand(count, units, generator=torch.Generator().manual_seed(seed), dtype=torch.float32) < 0.5
