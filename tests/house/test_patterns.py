@@ -13,7 +13,7 @@ from tokenlight.cli.app import COLORS
 from tokenlight.corpus.shards import SHARD
 from tokenlight.runs.run_folder import LOCATIONS
 from tokenlight.text import segmentation
-from tokenlight.text.tokenize import MARK
+from tokenlight.text.tokenize import PLACEHOLDER
 from tokenlight.views.answer_page import IMPORT
 from tokenlight.views.drawing import NOT_IN_XML
 from tokenlight.views.latex import BEYOND_LATIN, BLANKS
@@ -30,7 +30,7 @@ PATTERNS = {
         (segmentation.IN_NUMBER, ("1", ".", "a")),
     ],
     "cli/app.py": [(COLORS, ("\x1b", "\x1b[", "1", ";", "m", "a"))],
-    "text/tokenize.py": [(MARK, ("\ue000", "\ue001", "1", "a"))],
+    "text/tokenize.py": [(PLACEHOLDER, ("\ue000", "\ue001", "1", "a"))],
     "views/latex.py": [(BEYOND_LATIN, ("a", "京", " ")), (BLANKS, (" ", "\n", "a"))],
     "views/drawing.py": [(NOT_IN_XML, ("a", "\x00", " "))],
     "views/answer_page.py": [(IMPORT, ())],  # reads files of the package alone

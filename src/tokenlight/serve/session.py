@@ -25,7 +25,7 @@ from tokenlight.serve.requests import ANSWER, Lit, PageRequest, Refused
 from tokenlight.tasks.request import Request
 from tokenlight.tasks.targets import TargetSpec
 from tokenlight.tasks.task import Task
-from tokenlight.text.documents import asking
+from tokenlight.text.documents import find_question
 from tokenlight.text.tokenized_text import Chat, Document, Text, TokenizedText, parts
 
 # What results refer to and what is there in any case: the model and its tokenizer, code, and what Python makes once.
@@ -69,7 +69,7 @@ def members(value: Any) -> Iterable[Any]:
         yield from value.values()
     elif isinstance(value, list | tuple | set | frozenset):
         yield from value
-    if is_dataclass(value):  # by its fields: asking for its __dict__ would make one
+    if is_dataclass(value):  # by its fields: find_question for its __dict__ would make one
         yield from (getattr(value, one.name) for one in fields(value))
         return
     if hasattr(value, "__dict__"):
@@ -179,7 +179,7 @@ def documents_of(session: Session, asked: PageRequest) -> tuple[Document, ...]:
     Earlier messages may hold the same words, as where a passage is asked about again.
     """
     text, found = text_of(session, asked), ()
-    for segment in (asking(text), 0) if isinstance(text, Chat) else (0,):
+    for segment in (find_question(text), 0) if isinstance(text, Chat) else (0,):
         found = find_passages(parts(text), asked.documents, segment)
         if len(found) == len(asked.documents):
             return found
