@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 import tokenlight as tl
 from tests import models
-from tests.rounding import assert_near
+from tests.rounding import SHARES, assert_near
 from tests.tokenizers_ import explainer_for
 from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.diagnostics.tiny_models import tiny_model
@@ -207,3 +207,15 @@ def test_models_with_other_ways_between_tokens_are_refused(family):
     assert not METHODS["atman"].fits(model)
     with pytest.raises(UnsupportedModelError, match=r"other ways than attention.*erasure"):
         tl.attribute(model, models.ids(), method="atman", target=7)
+
+
+def test_scores_that_count_distances_from_the_end_of_the_batch_are_refused():
+    """MPT's ALiBi: with padding or later tokens, all scores of a query are lower by a constant."""
+    model, ids = tiny_model("mpt", "text-generation"), models.ids(2, 9)
+    with pytest.raises(UnsupportedModelError, match=r"depends on how long the batch is.*shift=True"):
+        tl.attribute(model, ids, method="atman", target=7)
+    mask = torch.ones_like(ids)
+    mask[1, 5:] = 0
+    beside = tl.attribute(model, ids, mask, method="atman", target=7, shift=True)
+    alone = tl.attribute(model, ids[1:, :5], method="atman", target=7, shift=True)
+    assert_near(beside[1, :5], alone[0], growth=SHARES)

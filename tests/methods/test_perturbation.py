@@ -8,8 +8,13 @@ from torch import Tensor
 
 import tokenlight as tl
 from tests import models
-from tests.rounding import assert_near
+from tests.rounding import SHARES, assert_near
 from tests.tokenizers_ import explainer_for
+from tokenlight.diagnostics.tiny_models import tiny_model
+from tokenlight.model.capture import Capture, CaptureSpec
+from tokenlight.model.hiding import hide_tokens
+from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.text.batch import Batch
 
 FIRST = lambda output: output.logits[:, 0, 7]  # noqa: E731
 
@@ -66,6 +71,41 @@ def test_what_is_read_at_the_first_token_does_not_depend_on_padding(family, task
         beside = tl.attribute(model, ids, mask, method="erasure", target=target)
         assert_near(beside[0, :length], alone[0])
         assert float(alone.abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_token_whose_whole_window_is_hidden_attends_to_itself(fused):
+    model = copy.deepcopy(models.model("mistral", "text-generation"))
+    window, tokens = models.SLIDING["sliding_window"], 7
+    query, key = torch.arange(tokens)[:, None], torch.arange(tokens)
+    hidden = key >= tokens - window
+    seen = (key <= query) & (key > query - window) & ~hidden
+    seen |= torch.eye(tokens, dtype=torch.bool) & ~seen.any(1, keepdim=True)
+    model.set_attn_implementation("eager")
+    ids = models.ids(1, tokens)
+    mask = torch.zeros(1, 1, tokens, tokens).masked_fill(~seen, torch.finfo(torch.float32).min)
+    with torch.no_grad():
+        expected = model(ids, attention_mask=mask).logits[0]
+
+    instrumented = InstrumentedModel(model)
+    for width in (tokens, tokens + 3):  # without and with padding
+        padded = torch.full((1, width), models.SMALL["pad_token_id"])
+        padded[:, :tokens] = ids
+        real = (torch.arange(width) < tokens)[None]
+        gone = real & (torch.arange(width) >= tokens - window)
+        batch = hide_tokens(instrumented, Batch(padded, real.long()), gone)
+        found = instrumented.run(batch, Capture(CaptureSpec(fused=fused))).logits[0, :tokens]
+        assert_near(found, expected, growth=SHARES)
+
+
+def test_the_first_token_of_a_chunk_is_hidden_alike_with_padding():
+    model = tiny_model("llama4_text", "text-generation")
+    short = [44, 6, 21, 31, 9]
+    assert model.config.attention_chunk_size == len(short) - 1
+    ids, mask = side_by_side(short, 9)
+    alone = tl.attribute(model, torch.tensor([short]), method="erasure", target=7)
+    beside = tl.attribute(model, ids, mask, method="erasure", target=7)
+    assert_near(beside[0, : len(short)], alone[0], growth=SHARES)
 
 
 @pytest.mark.parametrize("task", ["text-classification", "token-classification"])

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.methods import ModelRuns, method
 from tokenlight.methods.perturbation import CHUNK
-from tokenlight.model.hiding import hides_in_attention
+from tokenlight.model.hiding import hides_in_attention, shifts_scores_with_length
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.model.module_ops import attends_alone
 from tokenlight.record.scorer import Probe
@@ -50,6 +50,7 @@ def atman(
     """
     check_options(factor, similarity, output)
     refuse_other_mixing(probe.instrumented)
+    refuse_shifted_scores(probe.instrumented, shift)
     dtype = probe.scores_as_they_are().dtype
     measured = probe.measuring(log_probability_minus_foil) if output == LOG_PROBABILITY else probe
     full = measured.scores_as_they_are()  # [part, batch]
@@ -101,4 +102,14 @@ def refuse_other_mixing(instrumented: InstrumentedModel) -> None:
             "attention between them (a recurrence, a convolution, a mean over tokens, a choice of keys), or their "
             "attention scores cannot be changed: suppressing these would not suppress a token. Take erasure or "
             "shapley_sampling"
+        )
+
+
+def refuse_shifted_scores(instrumented: InstrumentedModel, shift: bool) -> None:
+    """Refuse to multiply scores that depend on the length of the batch, unless they are counted from the least."""
+    if not shift and shifts_scores_with_length(instrumented):
+        raise UnsupportedModelError(
+            f"{type(instrumented.model).__name__} adds a number to attention scores that depends on how long the batch "
+            "is, which the softmax ignores, but not the factors of this method: scores would depend on padding and on "
+            "later tokens. Take shift=True, which counts the scores of a query from the least that it sees"
         )

@@ -36,6 +36,7 @@ from tokenlight.text.batch import Batch
 
 HIDDEN = 2  # index of the token that the probes hide
 IN_ATTENTION: WeakKeyDictionary[InstrumentedModel, bool] = WeakKeyDictionary()
+SHIFTS_SCORES: WeakKeyDictionary[InstrumentedModel, bool] = WeakKeyDictionary()
 SEES_HIDDEN: WeakKeyDictionary[InstrumentedModel, bool] = WeakKeyDictionary()
 
 
@@ -91,6 +92,40 @@ def affects_others(instrumented: InstrumentedModel, in_attention: bool) -> bool:
         for name, tensor in output_tensors(output)
     }
     return difference_between_texts(outputs) > 0
+
+
+def shifts_scores_with_length(instrumented: InstrumentedModel) -> bool:
+    """Whether attention scores hold a constant that depends on the length of the batch, such as ALiBi in MPT.
+
+    The softmax ignores a constant that all keys of a query share; factors of scores do not.
+    """
+    if instrumented not in SHIFTS_SCORES:
+        with without_caller_modes(instrumented.device):
+            ids = torch.tensor([plain_ids(instrumented.model, LONG)] * 2, device=instrumented.device)
+            ids[:, SHORT:] = max(0, padding_id(instrumented.model) or 0)
+            mask, factors = torch.ones_like(ids), torch.ones(ids.shape, device=ids.device)
+            mask[:, SHORT:] = 0
+            factors[:, HIDDEN] = 0.5
+            whole = Batch(ids, mask, key_factors=factors)
+            batches = [whole.map(lambda tensor, width=width: tensor[:, :width]) for width in (SHORT, LONG)]
+            alone, padded = (instrumented.run_uncounted(batch, Capture()) for batch in batches)
+        SHIFTS_SCORES[instrumented] = largest_difference_of_real_tokens(instrumented, alone, padded) > (
+            precision_of(alone) ** 0.5
+        )
+    return SHIFTS_SCORES[instrumented]
+
+
+def largest_difference_of_real_tokens(instrumented: InstrumentedModel, alone: Any, padded: Any) -> float:
+    """The largest relative difference between the outputs for texts of SHORT tokens, alone and padded to LONG."""
+    others = dict(output_tensors(padded))
+    differences = [
+        relative_difference(
+            output, others[name][:, :SHORT] if has_token_axis(instrumented, others[name]) else others[name]
+        )
+        for name, output in output_tensors(alone)
+        if name in others
+    ]
+    return max(differences, default=0.0)
 
 
 def without_hidden_token(output: Tensor) -> Tensor:
