@@ -13,9 +13,10 @@ from torch import nn
 
 import tokenlight as tl
 from tests import models
-from tests.rounding import assert_near
+from tests.rounding import SHARES, assert_near
 from tests.tokenizers_ import model_for, tokenizer_for
 from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.diagnostics.tiny_models import tiny_model
 from tokenlight.model import behavior_probes
 from tokenlight.model.behavior_probes import Behavior, behavior_of
 from tokenlight.model.block_structure_discovery import known_structures
@@ -270,3 +271,24 @@ def test_a_model_with_random_or_changing_outputs_is_refused(kind, method):
     model.bert.encoder.layer[0].output.dropout = kind()
     with pytest.raises(UnsupportedModelError, match="gives another output for the same input"):
         tl.attribute(model, models.ids(), method=method, target=1)
+
+
+def test_probes_need_no_states_by_token():
+    """BLT's blocks read patches of bytes: no relevance, but tokens can be replaced."""
+    model, ids = tiny_model("blt", "text-generation"), models.ids(1, 5)
+    scores = tl.attribute(model, ids, method="erasure", removal="pad", target=7)
+    with torch.no_grad():
+        logits = [
+            model(torch.where(torch.arange(5) == gone, model.config.pad_token_id, ids)).logits[0, -1, 7]
+            for gone in range(5)
+        ]
+        whole = model(ids).logits[0, -1, 7]
+    assert_near(scores[0], whole - torch.stack(logits), growth=SHARES)
+    with pytest.raises(UnsupportedModelError, match="reads token ids in other places than its embedding layer"):
+        tl.attribute(model, ids, method="gradient_x_input", target=7)
+
+
+def test_a_model_that_does_not_run_on_the_probes_is_refused_with_its_own_error():
+    model = tiny_model("prophetnet", "text-generation")
+    with pytest.raises(UnsupportedModelError, match="does not run on a text of 4 or 7 tokens"):
+        tl.attribute(model, models.ids(), method="gradient_x_input", target=7)

@@ -239,7 +239,7 @@ class InstrumentedModel:
     ) -> Any:
         """A forward pass whose calls are compared with the layout: a call that no hook sees would be missing."""
         self.layout.refuse_missing(self.model, capture.reads, beside_attention=self._has_custom_ops)
-        if rules is not None and not self.layout.by_text:
+        if isinstance(rules, RuleMode) and not self.layout.by_text:
             raise UnsupportedModelError(
                 f"the blocks of {type(self.model).__name__} do not read states [batch, token, dim]: relevance cannot "
                 "be kept apart by text; methods that use plain gradients work"
