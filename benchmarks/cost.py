@@ -21,13 +21,13 @@ from rich.table import Table
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, BertConfig, LlamaConfig, PreTrainedModel
 
+from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.plan import PassPlan, plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.instrumentation_cache import borrowed_model
 from tokenlight.tasks import task_of
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.batch import Batch
 
 # Guided backpropagation is defined for ReLUs only: --relu --methods guided_backpropagation. Attention flow solves a
@@ -80,7 +80,7 @@ def gradient_x_input(model: PreTrainedModel, ids: Tensor) -> Tensor:
 
 def run(model: PreTrainedModel, inputs: Batch, plan: PassPlan) -> None:
     with borrowed_model(model) as instrumented:  # as every call of the library does
-        run_configs(instrumented, inputs, plan)
+        execute_plan(instrumented, inputs, plan)
 
 
 def measure(tasks: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
@@ -101,7 +101,7 @@ def table_for(
     """Of these methods, or of all that read recorded passes."""
     ids = torch.randint(5, model.config.vocab_size, (batch, length))
     inputs = Batch(ids, torch.ones_like(ids))
-    target = Target(task_of(model), (ResolvedTarget(1),) * batch)
+    target = BatchTarget(task_of(model), (ResolvedTarget((1,)),) * batch)
 
     def ours(*names: str) -> Callable[[], object]:
         plan = plan_passes(target, [MethodConfig(METHODS[name], {}) for name in names])
@@ -128,7 +128,7 @@ def together_or_alone(model: PreTrainedModel, repeats: int) -> str:
     ids = torch.randint(5, model.config.vocab_size, (64, 12))
 
     def explain(rows: Tensor) -> None:
-        target = Target(task_of(model), (ResolvedTarget(1),) * len(rows))
+        target = BatchTarget(task_of(model), (ResolvedTarget((1,)),) * len(rows))
         run(model, Batch(rows, torch.ones_like(rows)), plan_passes(target, [MethodConfig(METHODS["attcat"], {})]))
 
     def one_at_a_time() -> None:
@@ -161,7 +161,7 @@ def integrated(model: PreTrainedModel, batch: int, length: int, steps: int, repe
     """Ours also knows what the model says of the baseline, for the check of completeness."""
     ids = torch.randint(5, model.config.vocab_size, (batch, length))
     plan = plan_passes(
-        Target(task_of(model), (ResolvedTarget(),) * batch),
+        BatchTarget(task_of(model), (ResolvedTarget(),) * batch),
         [MethodConfig(METHODS["integrated_gradients"], {"steps": steps, "baseline": 0})],
     )
     tasks: dict[str, Callable[[], object]] = {

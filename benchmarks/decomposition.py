@@ -21,13 +21,13 @@ from rich.console import Console
 from rich.table import Table
 from transformers import BertConfig, BertForSequenceClassification
 
+from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.tasks import task_of
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.batch import Batch
 
 CASES: dict[str, tuple[str, dict[str, Any], float]] = {  # name: method, options, goal for the ratio
@@ -44,7 +44,7 @@ def run_one(name: str, length: int) -> None:
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig()).eval()
     ids = torch.randint(5, 30_000, (1, length))
-    batch, target = Batch(ids, torch.ones_like(ids)), Target(task_of(model), (ResolvedTarget(1),))
+    batch, target = Batch(ids, torch.ones_like(ids)), BatchTarget(task_of(model), (ResolvedTarget((1,)),))
 
     @torch.no_grad()
     def forward() -> None:
@@ -54,7 +54,7 @@ def run_one(name: str, length: int) -> None:
     tasks: dict[str, Callable[[], object]] = {"forward": forward}
     if name != "forward":
         method_config = MethodConfig(METHODS[CASES[name][0]], CASES[name][1])
-        tasks["method"] = lambda: run_configs(InstrumentedModel(model), batch, plan_passes(target, [method_config]))
+        tasks["method"] = lambda: execute_plan(InstrumentedModel(model), batch, plan_passes(target, [method_config]))
     times: dict[str, list[float]] = {task: [] for task in tasks}
     for _ in range(4):
         for task, function in tasks.items():

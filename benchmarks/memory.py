@@ -25,15 +25,15 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedModel
 
+from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.memory import Shape, need_of_plan
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.recorder import RecordOptions
 from tokenlight.tasks import task_of
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.batch import Batch
 
 RESET_PEAK = Path("/proc/self/clear_refs")
@@ -97,10 +97,10 @@ def measure(case: Case) -> Measured:
     record_options = RecordOptions(case.low_memory, case.last_logits)
     instrumented = InstrumentedModel(model)
 
-    def run(texts: int, tokens: int) -> Target:
+    def run(texts: int, tokens: int) -> BatchTarget:
         ids = torch.randint(5, case.vocabulary, (texts, tokens))
-        target = Target(task_of(instrumented.model), (ResolvedTarget(1),) * texts)
-        run_configs(
+        target = BatchTarget(task_of(instrumented.model), (ResolvedTarget((1,)),) * texts)
+        execute_plan(
             instrumented,
             Batch(ids, torch.ones_like(ids)),
             plan_passes(target, [method_config]),

@@ -18,12 +18,12 @@ from rich.table import Table
 from torch import Tensor
 
 import tokenlight as tl
+from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS, Method
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.instrumented import InstrumentedModel
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.batch import collate
 from tokenlight.text.tokenize import encode
 
@@ -57,8 +57,8 @@ def main() -> None:
         found = []
         for first in range(0, len(tokenized_texts), 16):
             some = tokenized_texts[first : first + 16]
-            target = Target(explainer.task, (ResolvedTarget(1),) * len(some))
-            _, (result,) = run_configs(
+            target = BatchTarget(explainer.task, (ResolvedTarget((1,)),) * len(some))
+            _, (result,) = execute_plan(
                 instrumented, collate(some, explainer.tokenizer), plan_passes(target, [MethodConfig(method, {})])
             )
             found += [result.scores[i, : len(tokenized_text)].double() for i, tokenized_text in enumerate(some)]

@@ -23,14 +23,13 @@ from tokenlight.common.intervals import mean_interval
 from tokenlight.common.progress import track
 from tokenlight.data.data_source import DataSource
 from tokenlight.data.read import read_examples
-from tokenlight.explain.assemble import explain_requests
-from tokenlight.explain.running import RunOptions
+from tokenlight.explain.options import RunOptions
+from tokenlight.explain.resolve import make_request
 from tokenlight.methods.config import MethodConfig
 from tokenlight.metrics.evaluate import Measure, evaluate
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.results.explanation import Explanation
 from tokenlight.runs.method_specs import MethodSpec
-from tokenlight.tasks.request import Request
 
 METHODS = ("attn_lrp", "lrp", "alti_logit", "gradient_x_input")
 NUMBERS = ("logit", "log_probability")
@@ -67,11 +66,8 @@ def explain(case: CaseDraft) -> dict[Key, Explanation]:
 
 
 def explain_with(configs: dict[str, MethodConfig], case: CaseDraft, number: str) -> dict[str, Explanation]:
-    resolved = replace(case.resolved, against_all=number == "log_probability")
-    request = Request(
-        case.tokenized_text, resolved, named=True, read=explainer.task.read_on(case.tokenized_text, resolved)
-    )
-    explanations = explain_requests(explainer, [request], configs, RunOptions(progress=False))
+    request = make_request(explainer.task, case.tokenized_text, replace(case.target, quantity=number), named=True)
+    explanations = explainer.explain_requests([request], configs, RunOptions(progress=False))
     return {name: explanation for name, (explanation,) in explanations.items()}
 
 

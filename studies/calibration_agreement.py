@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import tokenlight as tl
-from tokenlight.bench.cases import Case, sort_out
+from tokenlight.bench.cases import Case, select_cases
 from tokenlight.bench.protocol import Protocol, protocol
 from tokenlight.cli.load import load_model
 from tokenlight.common.intervals import mean_interval
@@ -42,7 +42,9 @@ JUDGE = Protocol("agreement", (*EVIDENCE, Measure("aopc"), Measure("log_odds")),
 
 
 def cases(path: Path, count: int) -> list[Case]:
-    right_cases, _ = sort_out(explainer, JUDGE, list(enumerate(read_examples(DataSource(path), explainer.task.gap))))
+    right_cases, _ = select_cases(
+        explainer, JUDGE, list(enumerate(read_examples(DataSource(path), explainer.task.gap)))
+    )
     order = torch.randperm(len(right_cases), generator=torch.Generator().manual_seed(0)).tolist()
     print(f"{path.name}: {len(right_cases)} verbs, {min(count, len(right_cases))} used")
     return [right_cases[i] for i in order[:count]]

@@ -26,15 +26,15 @@ def _same_randomness():
 @pytest.fixture
 def fused_ways(monkeypatch) -> list[bool | None]:
     """How attention was asked for in each batch of a run, from now on."""
-    from tokenlight.explain.running import run_configs
+    from tokenlight.explain.execute import execute_plan
 
     ways: list[bool | None] = []
 
     def noting(*args, record_options, **settings):
         ways.append(record_options.fused)
-        return run_configs(*args, record_options=record_options, **settings)
+        return execute_plan(*args, record_options=record_options, **settings)
 
-    monkeypatch.setattr("tokenlight.explain.in_batches.run_configs", noting)
+    monkeypatch.setattr("tokenlight.explain.explainer.execute_plan", noting)
     return ways
 
 

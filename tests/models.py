@@ -164,6 +164,6 @@ def target(task: str) -> TargetSpec:
         "text-classification": 1,
         "token-classification": (3, 1),
         "fill-mask": (3, 7),
-        "question-answering": (2, 4),
+        "question-answering": (2, 5),
         "text-generation": 7,
     }[task]

@@ -8,14 +8,14 @@ from transformers import PreTrainedModel
 
 from tests import models
 from tokenlight.explain.attribute import raw_batch
+from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS, Attribution
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.instrumentation_cache import borrowed_model
 from tokenlight.record.recorder import DEFAULT_RECORD_OPTIONS, RecordOptions
 from tokenlight.tasks import task_of
-from tokenlight.tasks.targets import ResolvedTarget, Target, shared_function, spread
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget, shared_function, spread
 
 
 def together(
@@ -35,11 +35,12 @@ def together(
         method_configs = [MethodConfig.for_model(METHODS[name], chosen[name], instrumented.model) for name in names]
         targets, foils = (spread(x, len(ids), n) for x, n in ((target, "target"), (foil, "foil")))
         function, task = shared_function(targets, foils), task_of(instrumented.model)
-        wanted = [
-            ResolvedTarget() if function else task.resolve_target_ids(t, f) for t, f in zip(targets, foils, strict=True)
+        resolved = [
+            ResolvedTarget(kind="function", function=function) if function else task.resolve_target_ids(t, f)
+            for t, f in zip(targets, foils, strict=True)
         ]
-        plan = plan_passes(Target(task, tuple(wanted), function), method_configs)
-        found = run_configs(
+        plan = plan_passes(BatchTarget(task, tuple(resolved)), method_configs)
+        found = execute_plan(
             instrumented, raw_batch(ids, mask, None, instrumented), plan, record_options=record_options
         )[1]
     return dict(zip(names, found, strict=True))

@@ -17,7 +17,7 @@ from papers.arras.facts import LGD_ADDRESS, METHODS, PAPER, SPACY
 from papers.options import Run, choose_runs, make_parser
 from papers.small import DATA, SmallRun
 from papers.small_models import small_model
-from tokenlight.bench.cases import Case, sort_out
+from tokenlight.bench.cases import Case, select_cases
 from tokenlight.bench.protocol import Protocol
 from tokenlight.common.progress import count_progress
 from tokenlight.data.read import read_examples
@@ -127,7 +127,7 @@ def sort_cases(
     rows = enumerate(read_examples(source, explainer.task.gap))
     with count_progress("asking the model", source.count()) as advance:
         while chunk := list(islice(rows, CHUNK)):
-            yield sort_out(explainer, protocol, chunk)
+            yield select_cases(explainer, protocol, chunk)
             advance(len(chunk))
 
 

@@ -182,7 +182,7 @@ PAPER = Paper(
             "3",
             "Accuracy of the six models on the agreement sentences, their sizes, and their tokenizers: WordPiece for "
             "BERT, BPE for GPT-2, tiktoken BPE for Llama 3.",
-            "`bench.cases.sort_out` asks the model for both forms of the verb, as the protocol does.",
+            "`bench.cases.select_cases` asks the model for both forms of the verb, as the protocol does.",
             "table3",
             published=TABLE_3,
         ),

@@ -17,7 +17,7 @@ from papers.figures import save_figure
 from papers.options import choose_runs, make_parser, plain_name
 from papers.small import SENTIMENT
 from papers.tables import Comparison, finish, format_published
-from tokenlight.explain.running import RunOptions
+from tokenlight.explain.options import Resources
 from tokenlight.methods.config import MethodConfig
 from tokenlight.results.explanation import Explanation
 from tokenlight.views.benchmark_table import minus
@@ -64,9 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         explainer = run.load()
         (method,) = choose_methods(["AttCAT"], options.released)
         method_config = MethodConfig.for_model(method.entry, {**method.options, "detail": "layers"}, explainer.inner)
-        running = RunOptions(prepare=protocol.prepare(explainer.tokenizer))
+        resources = Resources(prepare=protocol.prepare(explainer.tokenizer))
         (explanation,) = explainer.explain_configs(
-            options.text, {"AttCAT": method_config}, target=options.target, run_options=running
+            options.text, {"AttCAT": method_config}, target=options.target, resources=resources
         ).values()
         rows = normalized_rows(explanation)
         save_figure(draw_heatmap(rows, explanation.tokens), PAPER, SCRIPT, run, options.record)

@@ -21,7 +21,7 @@ from papers.shaded_texts import draw_shaded_texts
 from papers.small import QUESTIONS, SENTIMENT
 from tokenlight.data.examples import Example
 from tokenlight.data.read import read_examples
-from tokenlight.explain.running import RunOptions
+from tokenlight.explain.options import Resources
 from tokenlight.results.explanation import Explanation
 from tokenlight.text.tokenized_text import Text
 
@@ -47,8 +47,8 @@ def explain(run: Run, methods: Sequence[str], texts: Sequence[str], released: bo
         method.label: method.method_config(explainer.inner) for method in choose_methods(methods, released)
     }
     targets = protocol.targets(explainer, explainer.encode(chosen)) if protocol.target == "argmax" else None
-    running = RunOptions(prepare=protocol.prepare(explainer.tokenizer))
-    explanations = explainer.explain_configs(chosen, method_configs, target=targets, run_options=running)
+    resources = Resources(prepare=protocol.prepare(explainer.tokenizer))
+    explanations = explainer.explain_configs(chosen, method_configs, target=targets, resources=resources)
     return [
         {method: protocol.adjust(by_text[number]) for method, by_text in explanations.items()}
         for number in range(len(chosen))

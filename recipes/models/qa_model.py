@@ -145,8 +145,8 @@ def answers(examples: list[Example]) -> list[str]:
         inside = [
             i for i, segment in enumerate(tokenized_text.segments) if segment == 1 and not tokenized_text.special[i]
         ]
-        first, last = best_span(output.start_logits[0], output.end_logits[0], (inside[0], inside[-1]))
-        texts.append(parts_of(example.text)[1][tokenized_text.spans[first][0] : tokenized_text.spans[last][1]])
+        first, stop = best_span(output.start_logits[0], output.end_logits[0], (inside[0], inside[-1] + 1))
+        texts.append(parts_of(example.text)[1][tokenized_text.spans[first][0] : tokenized_text.spans[stop - 1][1]])
     return texts
 
 

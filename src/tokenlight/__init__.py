@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tokenlight.explain.explainer import Explainer
     from tokenlight.explain.external_scores import from_scores
     from tokenlight.explain.load import load
+    from tokenlight.explain.options import RunOptions
     from tokenlight.heads.mask import HeadMask
     from tokenlight.methods import METHODS
     from tokenlight.metrics import METRICS
@@ -39,6 +40,7 @@ __all__ = [
     "HeadMask",
     "Measure",
     "Perturbation",
+    "RunOptions",
     "UnsupportedModelError",
     "Word",
     "Workers",
@@ -66,6 +68,7 @@ _PLACES = {
     "HeadMask": "heads.mask:HeadMask",
     "Measure": "metrics.evaluate:Measure",
     "Perturbation": "metrics.perturbation:Perturbation",
+    "RunOptions": "explain.options:RunOptions",
     "DataSource": "data.data_source:DataSource",
     "UnsupportedModelError": "common.errors:UnsupportedModelError",
     "Word": "results.explanation:Word",

@@ -18,7 +18,7 @@ from tests.tokenizers_ import explainer_for
 from tokenlight.bench import benchmark as run
 from tokenlight.bench import measure as bench_measure
 from tokenlight.bench.benchmark import bench
-from tokenlight.bench.cases import sort_out
+from tokenlight.bench.cases import select_cases
 from tokenlight.bench.protocol import Protocol, clean
 from tokenlight.bench.robustness import robustness
 from tokenlight.bench.tabulate import read_table
@@ -196,11 +196,11 @@ def test_a_curve_is_stored_once_for_all_metrics_that_read_it(data, tmp_path):
 
 
 def test_all_methods_of_a_rule_table_share_a_pass(data, monkeypatch):
-    from tokenlight.explain import execute as jobs
+    from tokenlight.explain import passes
     from tokenlight.record import recorder
 
     seen = []
-    monkeypatch.setattr(jobs, "record", lambda *a, **k: seen.append(a) or recorder.record(*a, **k))
+    monkeypatch.setattr(passes, "record", lambda *a, **k: seen.append(a) or recorder.record(*a, **k))
     plain = ["attcat", "cat", "gradient_x_input", "grad_sam", "attention_grad_cam"]
     bench(explainer_for("bert"), data, plain, ["aopc"], erasure=False, progress=False)
     assert len(seen) == 2  # the methods and the best of them reversed; random reads the same pass
@@ -585,7 +585,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_table(data, tmp_path):
 def test_sorting_out_keeps_every_row():
     explainer, protocol = explainer_for("bert"), Protocol("p", (Measure("aopc"),), longest=8)
     items = [(i, Example(str(i), text, label=i % 4)) for i, text in enumerate(TEXTS)]
-    cases, rest = sort_out(explainer, protocol, items)
+    cases, rest = select_cases(explainer, protocol, items)
     assert sorted([case.draft.number for case in cases] + [record["row"] for record in rest]) == list(range(len(TEXTS)))
     assert {"set_aside", "bad"} == {key for record in rest for key in record if key in ("bad", "set_aside")}
 
@@ -651,7 +651,7 @@ def test_evidence_of_which_a_part_was_cut_off_is_not_marked_in_part():
         Example("0", text, evidence=(evidence,)),
         Example("1", text, evidence=((evidence[0], evidence[0] + len("the book ")),)),
     ]
-    cases, (record,) = sort_out(explainer, clean(["pointing_game"]), list(enumerate(examples)))
+    cases, (record,) = select_cases(explainer, clean(["pointing_game"]), list(enumerate(examples)))
     assert record["id"] == "0"
     assert record["set_aside"] == "the evidence is not among the tokens that fit into the model"
     assert [int(case.draft.marks.sum()) for case in cases if case.draft.marks is not None] == [2]

@@ -3,7 +3,7 @@
 import copy
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ from tokenlight.bench.presets import (
 )
 from tokenlight.bench.protocol import PROTOCOLS, HidingBatch, Protocol, clean, other_class, protocol
 from tokenlight.data.examples import Example
-from tokenlight.explain.running import RunOptions
+from tokenlight.explain.options import Resources, RunOptions
 from tokenlight.methods import METHODS, find_method
 from tokenlight.methods.config import MethodConfig
 from tokenlight.metrics.evaluate import Measure, evaluate, evaluate_scores
@@ -79,7 +79,8 @@ def explained(
         method_configs,
         target=targets,
         foil=foils,
-        run_options=RunOptions(batch_size=3, prepare=protocol.prepare(explainer.tokenizer)),
+        run_options=RunOptions(batch_size=3),
+        resources=Resources(prepare=protocol.prepare(explainer.tokenizer)),
     )
     return [protocol.adjust(e) for e in found["it"]]
 
@@ -304,7 +305,7 @@ def test_start_and_end_are_each_the_highest():
     explainer = ATTCAT_SQUAD.fit(reader())
     contexts = (CONTEXT, "it is a good movie", "they are not bad at all")
     tokenized_texts = explainer.encode([(word, context) for word in ("who", "is", "a") for context in contexts])
-    targets = ATTCAT_SQUAD.targets(explainer, tokenized_texts)
+    targets = [target.indices for target in cast(Any, ATTCAT_SQUAD.targets(explainer, tokenized_texts))]
     assert any(start > end for start, end in targets)
     assert any(start < end for start, end in targets)
     hidden = explainer.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])

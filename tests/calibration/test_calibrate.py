@@ -32,7 +32,7 @@ from tokenlight.metrics.perturbation import Perturbation, remove_tokens
 from tokenlight.metrics.probability import log_probabilities, make_changed_input
 from tokenlight.model.identity import fingerprint
 from tokenlight.model.instrumented import InstrumentedModel
-from tokenlight.tasks.targets import MeasuredTarget
+from tokenlight.tasks.targets import ResolvedTarget
 from tokenlight.views.heads import calibration_sentence
 
 WORDS = ["the", "keys", "are", "good", "bad", "movie", "they", "is", "not", "here", "book", "author", "young", "film"]
@@ -43,7 +43,7 @@ FEW = TEXTS[:12]
 def effects_of(explainer, texts, orders, points=30, perturbation=None):
     rows = explainer.encode(texts)
     fitted = (perturbation or Perturbation()).fit(explainer.inner, explainer.tokenizer)
-    measured_targets = [MeasuredTarget((1,))] * len(rows)
+    measured_targets = [ResolvedTarget((1,))] * len(rows)
     return rows, measure_effects(
         explainer, InstrumentedModel(explainer.model), rows, measured_targets, texts, fitted, orders, points
     )
@@ -51,7 +51,7 @@ def effects_of(explainer, texts, orders, points=30, perturbation=None):
 
 def log_odds(explainer, row, gone):
     fitted = Perturbation().fit(explainer.inner, explainer.tokenizer)
-    question = make_changed_input(explainer, remove_tokens(row, gone, fitted, 0.0), MeasuredTarget((1,)))
+    question = make_changed_input(explainer, remove_tokens(row, gone, fitted, 0.0), ResolvedTarget((1,)))
     return float(torch.logit(log_probabilities(explainer, [question]).exp())[0])
 
 
@@ -94,7 +94,7 @@ def test_orders_cover_every_token_once_and_every_second_one_runs_backwards():
     explainer = explainer_for("bert", "text-classification")
     (tokenized_text,) = explainer.encode([TEXTS[0]])
     fitted = Perturbation().fit(explainer.inner, explainer.tokenizer)
-    plan = list(random_orders(tokenized_text, MeasuredTarget((1,)), "a name", fitted, orders=4, points=3))
+    plan = list(random_orders(tokenized_text, ResolvedTarget((1,)), "a name", fitted, orders=4, points=3))
     flat = [[token for group in order for token in group] for order in plan]
     words = [i for i, special in enumerate(tokenized_text.special) if not special]
     assert [len(order) for order in plan] == [3] * 4
@@ -102,8 +102,8 @@ def test_orders_cover_every_token_once_and_every_second_one_runs_backwards():
     assert flat[1] == flat[0][::-1]
     assert flat[3] == flat[2][::-1]
     assert flat[2] not in flat[:2]
-    assert plan == list(random_orders(tokenized_text, MeasuredTarget((1,)), "a name", fitted, orders=4, points=3))
-    assert plan != list(random_orders(tokenized_text, MeasuredTarget((1,)), "another", fitted, orders=4, points=3))
+    assert plan == list(random_orders(tokenized_text, ResolvedTarget((1,)), "a name", fitted, orders=4, points=3))
+    assert plan != list(random_orders(tokenized_text, ResolvedTarget((1,)), "another", fitted, orders=4, points=3))
 
 
 def test_agreement_is_the_correlation_over_removable_tokens():

@@ -426,14 +426,14 @@ def test_bad_rows_are_set_aside_once_with_their_reason(tmp_path):
 
 
 def test_one_text_that_breaks_a_method_spoils_no_other(tmp_path, monkeypatch):
-    real = tl.Explainer.explain_rows
+    real = tl.Explainer.explain_tokenized
 
     def fragile(self, rows, *args, **settings):
         if any("bad 7" in row.text for row in rows):
             raise RefusedValue("scores are not finite on this input")
         return real(self, rows, *args, **settings)
 
-    monkeypatch.setattr(tl.Explainer, "explain_rows", as_ours(fragile))
+    monkeypatch.setattr(tl.Explainer, "explain_tokenized", as_ours(fragile))
     texts = [*phrases(20), "a bad 7"]
     done = explain(texts, tmp_path)
     assert done.bad == 1
@@ -461,7 +461,7 @@ def test_the_model_runs_on_few_texts_before_a_run_is_given_up(tmp_path, monkeypa
         runs.append(rows)
         raise RefusedValue("scores are not finite on this input")
 
-    monkeypatch.setattr(tl.Explainer, "explain_rows", as_ours(refuse))
+    monkeypatch.setattr(tl.Explainer, "explain_tokenized", as_ours(refuse))
     with pytest.raises(ValueError, match="none of the first 22 rows"):
         explain([*["\u200b"] * 12, *phrases(30)], tmp_path / "a")
     assert len(runs) == 10
@@ -472,7 +472,7 @@ def test_a_model_that_cannot_be_explained_is_no_bad_row(tmp_path, monkeypatch):
     def refuse(*args, **settings):
         raise tl.UnsupportedModelError("no")
 
-    monkeypatch.setattr(tl.Explainer, "explain_rows", refuse)
+    monkeypatch.setattr(tl.Explainer, "explain_tokenized", refuse)
     with pytest.raises(tl.UnsupportedModelError):
         explain(phrases(3), tmp_path)
 
@@ -482,16 +482,16 @@ def test_a_model_that_cannot_be_explained_is_no_bad_row(tmp_path, monkeypatch):
 
 def full_above(limit: int, error: Exception):
     """Explaining as it is, in a machine with room for so many tokens."""
-    real, sizes = tl.Explainer.explain_rows, []
+    real, sizes = tl.Explainer.explain_tokenized, []
 
-    def explain_rows(self, rows, *args, **settings):
+    def explain_tokenized(self, rows, *args, **settings):
         size = len(rows) * max(map(len, rows))
         sizes.append(size)
         if size > limit:
             raise error
         return real(self, rows, *args, **settings)
 
-    return as_ours(explain_rows), sizes
+    return as_ours(explain_tokenized), sizes
 
 
 @pytest.mark.parametrize(
@@ -508,7 +508,7 @@ def test_a_batch_that_does_not_fit_is_halved(tmp_path, monkeypatch, error):
     texts = phrases(8)
     explain(texts, tmp_path / "roomy", tokens=200)
     small, sizes = full_above(40, error)
-    monkeypatch.setattr(tl.Explainer, "explain_rows", small)
+    monkeypatch.setattr(tl.Explainer, "explain_tokenized", small)
     done = explain(texts, tmp_path / "tight", tokens=200)
     assert max(sizes) > 40
     assert done.bad == 0
@@ -518,7 +518,7 @@ def test_a_batch_that_does_not_fit_is_halved(tmp_path, monkeypatch, error):
 
 def test_a_text_that_does_not_fit_alone_is_set_aside(tmp_path, monkeypatch):
     small, _ = full_above(30, MemoryError())
-    monkeypatch.setattr(tl.Explainer, "explain_rows", small)
+    monkeypatch.setattr(tl.Explainer, "explain_tokenized", small)
     done = explain([*phrases(5), " ".join(["good"] * 40), *phrases(5)], tmp_path)
     assert (done.explained, done.bad) == (10, 1)
     assert bad_rows(tmp_path)[0] == {"row": 5, "where": "text 6", "reason": "its 42 tokens do not fit in memory"}
@@ -526,7 +526,7 @@ def test_a_text_that_does_not_fit_alone_is_set_aside(tmp_path, monkeypatch):
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory(tmp_path, monkeypatch):
     broken, sizes = full_above(0, RuntimeError("a bug"))
-    monkeypatch.setattr(tl.Explainer, "explain_rows", broken)
+    monkeypatch.setattr(tl.Explainer, "explain_tokenized", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         explain(phrases(5), tmp_path)
     assert len(sizes) == 5  # each text on its own, and nothing is halved

@@ -112,7 +112,7 @@ def test_windows_explain_one_label_and_say_what_the_model_says_on_average(tmp_pa
     assert one["tokens"].tolist() == tokenized_text.tokens
     assert one["truncated"] == 0
     # The first word is in the first window only, which is explained for the label of the whole.
-    first = explainer.explain_rows(windows[:1], method_configs(explainer), target=label)["attn_lrp"][0]
+    first = explainer.explain_tokenized(windows[:1], method_configs(explainer), target=label)["attn_lrp"][0]
     assert one["scores"][1] == pytest.approx(
         float(first.scores[1]), abs=tolerance(torch.float32, float(first.scores.abs().max()))
     )

@@ -103,12 +103,12 @@ def test_a_prompt_of_one_token_and_a_long_one_together(explainer):
 
 
 def test_a_target_that_the_tokenizer_would_merge_with_the_text(explainer):
-    told = "explained are the tokens as given behind the text"
+    told = "the explained tokens follow the text as given"
     for target in ("ys", "ys to"):
         found = explainer.explain("The ke", target=target, **QUICK)
         assert [note for note in found.notes if note.startswith(told)]
         assert found.target == target
-    assert f"{told} ('y', 's', ' to'): as one text, both would be cut into other tokens" in found.notes
+    assert f"{told} ('y', 's', ' to'): tokenized as one text, both would have other tokens" in found.notes
     assert any(note.startswith(told) for note in explainer.explain_answer("The ke", "ys", **QUICK).notes)
     assert not explainer.explain(PROMPT, target=" are", **QUICK).notes
 

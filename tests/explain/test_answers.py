@@ -12,15 +12,15 @@ import tokenlight as tl
 from tests import models
 from tests.tokenizers_ import explainer_for, model_for, tokenizer_for
 from tokenlight.common.progress import on_backward_pass
-from tokenlight.explain import execute
-from tokenlight.explain.answers import answer_request
+from tokenlight.explain import passes
 from tokenlight.explain.memory import Shape, need_of_plan
+from tokenlight.explain.options import RunOptions
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import RunOptions
+from tokenlight.explain.resolve import answer_request
 from tokenlight.methods import METHODS, find_method
 from tokenlight.methods.config import MethodConfig
 from tokenlight.results.explained_answer import ExplainedAnswer
-from tokenlight.tasks.targets import Target
+from tokenlight.tasks.targets import BatchTarget
 
 PROMPT, ANSWER = "The keys to the cabinet", " are on the table. It is a good movie"
 # Added up over the answer's tokens, explanations of these methods are that of the whole answer. The others take only
@@ -191,8 +191,8 @@ def test_prompts_and_answers_of_different_lengths_are_the_same_together(explaine
 
 def test_what_was_recorded_of_a_token_is_read_before_the_next_one_is(explainer, monkeypatch):
     """Memory does not grow with the answer."""
-    told, real = [], execute.read_parts
-    monkeypatch.setattr(execute, "read_parts", lambda *given: told.append("read") or real(*given))
+    told, real = [], passes.read_parts
+    monkeypatch.setattr(passes, "read_parts", lambda *given: told.append("read") or real(*given))
     with on_backward_pass(lambda: told.append("part")):
         found = explainer.explain_answer(PROMPT, ANSWER, "attn_lrp", progress=False)
     assert told == ["part", "read"] * len(found)
@@ -201,11 +201,11 @@ def test_what_was_recorded_of_a_token_is_read_before_the_next_one_is(explainer, 
 def test_memory_for_the_logits_of_an_answer_is_foreseen(explainer):
     needs = []
     for answer in (" is", ANSWER):
-        asked = answer_request(explainer.task, explainer.encode([PROMPT])[0], answer, False)
+        asked = answer_request(explainer.task, explainer.encode([PROMPT])[0], answer, "logit")
         method_config = MethodConfig.for_model(find_method("attn_lrp"), {}, explainer.inner)
-        plan = plan_passes(Target(explainer.task, (asked.resolved,)), [method_config])
+        plan = plan_passes(BatchTarget(explainer.task, (asked.target,)), [method_config])
         needs.append(need_of_plan(Shape.of(explainer.inner), plan, 1, 100, RunOptions().record_options))
-        count = len(asked.resolved.answer)
+        count = len(asked.target.continuation)
     assert needs[1] - needs[0] >= 8 * (count - 2) * len(explainer.tokenizer)
 
 

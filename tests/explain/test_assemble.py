@@ -10,15 +10,15 @@ import torch
 import tokenlight as tl
 from tests import models
 from tests.tokenizers_ import explainer_for
-from tokenlight.explain.assemble import result_notes
+from tokenlight.explain.execute import execute_plan
+from tokenlight.explain.notes import result_notes
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.heads.mask import HeadMask
 from tokenlight.methods import METHODS, Pass
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.rules.tables import LRP
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.batch import Batch
 
 DEEP = ("embeddings.grad",)
@@ -50,8 +50,8 @@ def test_sources_that_were_cut_off_are_named():
     first, second, third = "the key is here.", "good " * 310 + "movie.", "who wrote the book ?"
     e = explainer.explain(f"{first} {second} {third}", "random", documents={"A": first, "B": second, "C": third})
     assert [(one.name, bool(one.tokens)) for one in e.by_document()] == [("A", False), ("B", True), ("C", True)]
-    assert "sources; cut off: A" in e.notes[1]
-    assert "sources; cut off in part: B" in e.notes[2]
+    assert "documents; cut off: A" in e.notes[1]
+    assert "documents; cut off in part: B" in e.notes[2]
     whole = explainer.explain(f"{'good ' * 310} {third}", "random", documents={"C": third})
     assert len(whole.notes) == 1  # the cut has spared it
 
@@ -97,10 +97,10 @@ def test_reading_at_different_depths_keeps_the_books_apart():
     ids = models.ids()
     batch, target = (
         Batch(ids, torch.ones_like(ids)),
-        Target(models.task("text-classification"), (ResolvedTarget(1),) * 3),
+        BatchTarget(models.task("text-classification"), (ResolvedTarget((1,)),) * 3),
     )
     method_configs = [MethodConfig(METHODS["lrp"], {"read": "blocks"}), MethodConfig(deep, {})]
-    _, (result, _) = run_configs(
+    _, (result, _) = execute_plan(
         InstrumentedModel(models.model("bert", dtype=torch.float64)), batch, plan_passes(target, method_configs)
     )
     assert result.extras["residual"].abs().max() < 1e-9
@@ -126,10 +126,10 @@ def test_what_is_missed_may_be_rounding_in_half_precision():
     halved = tl.Explainer(copy.deepcopy(explainer.model).bfloat16(), explainer.tokenizer)
     method_config = MethodConfig.for_model(METHODS["lrp"], {}, halved.inner, None)
     task, tokenized_texts = halved.task, halved.encode([TEXT])
-    _, (found,) = run_configs(
+    _, (found,) = execute_plan(
         InstrumentedModel(halved.inner),
         halved.collate(tokenized_texts),
-        plan_passes(Target(task, (ResolvedTarget(1),)), [method_config]),
+        plan_passes(BatchTarget(task, (ResolvedTarget((1,)),)), [method_config]),
     )
     assert found.scores.dtype == torch.bfloat16  # what is told
 

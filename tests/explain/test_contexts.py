@@ -12,13 +12,13 @@ from tests import models
 from tests.together import together
 from tests.tokenizers_ import explainer_for
 from tokenlight.common.errors import UnsupportedModelError
-from tokenlight.explain.contexts import CONVERGED, WHOLE, units_to_take
+from tokenlight.explain.contexts import CONVERGED, WHOLE_TEXT_WEIGHT, unit_numbers
 from tokenlight.explain.memory import Shape, need_of_plan
 from tokenlight.explain.plan import plan_passes
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
 from tokenlight.record.recorder import DEFAULT_RECORD_OPTIONS, RecordOptions
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.removal import MOST, NONE, ROUND, Contexts
 
 PAD = 1
@@ -39,11 +39,11 @@ def mean_by_hand(whole: torch.Tensor, samples: torch.Tensor, there: torch.Tensor
     """Of one text: [token] from [context, token]; a pair counts once, the whole text as a pair."""
     means = []
     for token in range(len(whole)):
-        total = WHOLE * float(whole[token])
+        total = WHOLE_TEXT_WEIGHT * float(whole[token])
         for pair in range(0, len(samples), 2):
             seen = [float(samples[c, token]) for c in (pair, pair + 1) if there[c, token]]
             total += sum(seen) / len(seen)
-        means.append(total / (len(samples) // 2 + WHOLE))
+        means.append(total / (len(samples) // 2 + WHOLE_TEXT_WEIGHT))
     return torch.tensor(means, dtype=whole.dtype)
 
 
@@ -95,9 +95,9 @@ def test_an_extracted_answer_as_written_out():
     samples = torch.zeros(COUNT, 8, dtype=torch.float64)
     for c, stays in enumerate(there):
         moved = tuple(int(stays[:place].sum()) for place in (3, 5))
-        samples[c, stays] = tl.attribute(model, ids[:, stays], method="lrp", target=moved)[0]
-    expected = mean_by_hand(tl.attribute(model, ids, method="lrp", target=(3, 5))[0], samples, there)
-    found = tl.attribute(model, ids, method="lrp", target=(3, 5), contexts=COUNT)
+        samples[c, stays] = tl.attribute(model, ids[:, stays], method="lrp", target=(moved[0], moved[1] + 1))[0]
+    expected = mean_by_hand(tl.attribute(model, ids, method="lrp", target=(3, 6))[0], samples, there)
+    found = tl.attribute(model, ids, method="lrp", target=(3, 6), contexts=COUNT)
     assert torch.allclose(found[0], expected, atol=1e-10)
 
 
@@ -253,9 +253,9 @@ def test_classifiers_that_find_the_end_of_a_text_by_padding(padding):
 def test_what_is_read_always_stays():
     model = models.model("bert", "question-answering")
     ids = models.ids(1, 8)
-    for target, stay in (((2, 4), {2, 4}), ((0, 0), {0})):
+    for target, stay in (((2, 5), {2, 4}), ((0, 1), {0})):
         batch, selectors = question(model, ids, target)
-        assert set((units_to_take(batch, selectors)[0] < 0).nonzero()[:, 0].tolist()) == stay
+        assert set((unit_numbers(batch, selectors)[0] < 0).nonzero()[:, 0].tolist()) == stay
 
 
 def question(model: Any, ids: torch.Tensor, target: Any) -> Any:
@@ -266,7 +266,7 @@ def question(model: Any, ids: torch.Tensor, target: Any) -> Any:
 
     instrumented = InstrumentedModel(model)
     task, batch = task_of(model), raw_batch(ids, None, None, instrumented)
-    return batch, record(instrumented, batch, Target(task, (task.resolve_target_ids(target, None),))).selectors
+    return batch, record(instrumented, batch, BatchTarget(task, (task.resolve_target_ids(target, None),))).selectors
 
 
 def test_contexts_in_little_memory_are_the_same():
@@ -281,7 +281,7 @@ def test_contexts_in_little_memory_are_the_same():
 
 def test_memory_is_foreseen_for_the_contexts_that_run_together():
     model = models.model("bert")
-    target = Target(models.task("text-classification"), (ResolvedTarget(1),))
+    target = BatchTarget(models.task("text-classification"), (ResolvedTarget((1,)),))
 
     def need(record_options: RecordOptions = DEFAULT_RECORD_OPTIONS, **options: Any) -> int:
         plan = plan_passes(target, [MethodConfig.for_model(METHODS["attn_lrp"], options, model)])
@@ -325,7 +325,7 @@ def test_refusals_that_depend_on_the_model():
 
 def test_hiding_from_a_model_that_never_looks_at_the_mask_is_refused(monkeypatch):
     monkeypatch.setattr("tokenlight.explain.contexts.sees_hidden", lambda instrumented: True)
-    with pytest.raises(UnsupportedModelError, match="gaps other than 'hide'"):
+    with pytest.raises(UnsupportedModelError, match="another removal= than 'hide'"):
         tl.attribute(models.model("bert"), models.ids(), method="lrp", target=1, contexts=2, removal="hide")
 
 

@@ -8,11 +8,11 @@ from torch import Tensor
 
 import tokenlight as tl
 from tests.tokenizers_ import explainer_for, model_for, tokenizer_for
+from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.tasks import mixins
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.batch import Batch
 
 TEXT = "it is a good movie"
@@ -65,7 +65,7 @@ def test_a_plan_without_methods_gives_the_models_answer():
     """As the page asks before anything is explained."""
     explainer = explainer_for("bert")
     (tokenized_text,) = explainer.encode([TEXT])
-    plan = plan_passes(Target(explainer.task, (ResolvedTarget(),)), [])
-    answer, found = run_configs(InstrumentedModel(explainer.model), explainer.collate([tokenized_text]), plan)
+    plan = plan_passes(BatchTarget(explainer.task, (ResolvedTarget(),)), [])
+    answer, found = execute_plan(InstrumentedModel(explainer.model), explainer.collate([tokenized_text]), plan)
     assert found == []
     assert float(answer.score[0]) == explainer.explain(TEXT, "gradient_x_input").score

@@ -9,7 +9,7 @@ from tests.rounding import assert_near
 from tests.tokenizers_ import explainer_for
 from tokenlight.common.progress import on_forward_pass
 from tokenlight.explain.attribute import attribute_ids
-from tokenlight.explain.running import RunOptions
+from tokenlight.explain.options import RunOptions
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
 from tokenlight.methods.gradients import baseline_embeddings

@@ -27,8 +27,8 @@ from tokenlight.diagnostics import doctor
 from tokenlight.diagnostics.tiny_models import tiny_model
 from tokenlight.explain import memory
 from tokenlight.explain import memory as free
+from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model import behavior_probes, block_structure
@@ -37,7 +37,7 @@ from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.pass_spec import PassSpec
 from tokenlight.record.recorder import RecordOptions, record
 from tokenlight.rules.tables import ATTN_LRP
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 
 ROOT = Path(__file__).parents[2]
 LOW = RecordOptions(by_block=True, last_logits=True)
@@ -45,8 +45,8 @@ RECORDED = [name for name, entry in METHODS.items() if entry.passes]
 ASKING = [name for name, entry in METHODS.items() if not entry.passes and models.scores_tokens(name)]
 
 
-def target_of(task: str, foil: Any = None) -> Target:
-    return Target(
+def target_of(task: str, foil: Any = None) -> BatchTarget:
+    return BatchTarget(
         models.task(task), tuple(models.task(task).resolve_target_ids(models.target(task), foil) for _ in range(3))
     )
 
@@ -89,8 +89,8 @@ def test_blocks_that_run_again_give_the_same(family, task, foiled):
     method_configs = [MethodConfig.for_model(METHODS[name], models.quick_options(name), model) for name in names]
     target = target_of(task, ((1, 3) if task == "question-answering" else 2) if foiled else None)
     instrumented = InstrumentedModel(model)
-    first, ordinary = run_configs(instrumented, uneven(), plan_passes(target, method_configs))
-    again, saved = run_configs(instrumented, uneven(), plan_passes(target, method_configs), record_options=LOW)
+    first, ordinary = execute_plan(instrumented, uneven(), plan_passes(target, method_configs))
+    again, saved = execute_plan(instrumented, uneven(), plan_passes(target, method_configs), record_options=LOW)
     assert torch.equal(first.score, again.score)
     for one, other in zip(ordinary, saved, strict=True):
         same(one, other)
@@ -103,8 +103,8 @@ def test_shares_maps_and_gates_are_the_same(name, read):
     options = {"read": read, "detail": ("layers", "heads", "neurons"), "layer": 1, "heads": models.SOME_HEADS}
     method_configs = [MethodConfig.for_model(METHODS[name], options, model)]
     instrumented, target = InstrumentedModel(model), target_of("text-generation")
-    _, (ordinary,) = run_configs(instrumented, uneven(), plan_passes(target, method_configs))
-    _, (saved,) = run_configs(instrumented, uneven(), plan_passes(target, method_configs), record_options=LOW)
+    _, (ordinary,) = execute_plan(instrumented, uneven(), plan_passes(target, method_configs))
+    _, (saved,) = execute_plan(instrumented, uneven(), plan_passes(target, method_configs), record_options=LOW)
     assert ordinary.extras["masked_share"].abs().max() > 0 or name == "zplus_lrp"
     assert ordinary.maps.keys() == {"layers", "heads", "neurons"}
     same(ordinary, saved)
@@ -117,8 +117,8 @@ def test_gradients_at_the_outputs_of_blocks_are_the_same(family, name):
     model = models.model(family, task, torch.float64)
     method_configs = [MethodConfig.for_model(METHODS[name], {"states": "outputs", "detail": "layers"}, model)]
     instrumented, target = InstrumentedModel(model), target_of(task)
-    _, (ordinary,) = run_configs(instrumented, uneven(), plan_passes(target, method_configs))
-    _, (saved,) = run_configs(instrumented, uneven(), plan_passes(target, method_configs), record_options=LOW)
+    _, (ordinary,) = execute_plan(instrumented, uneven(), plan_passes(target, method_configs))
+    _, (saved,) = execute_plan(instrumented, uneven(), plan_passes(target, method_configs), record_options=LOW)
     assert (ordinary.maps["layers"][:, -1] != 0).sum(-1).tolist() == [1] * 3  # the last output is read at one token
     same(ordinary, saved)
 
@@ -290,7 +290,7 @@ def test_logits_are_computed_where_texts_end(family):
     batch = uneven()
     scores = tl.attribute(model, batch.input_ids, batch.attention_mask, method="attn_lrp", target=7)
     assert shapes == [(3, 2, 16)]  # of nine tokens, the two that texts end at
-    _, (everywhere,) = run_configs(
+    _, (everywhere,) = execute_plan(
         InstrumentedModel(model),
         batch,
         plan_passes(target_of("text-generation"), [MethodConfig(METHODS["attn_lrp"], {})]),
@@ -319,8 +319,8 @@ def test_the_next_token_stays_the_same_when_the_last_one_is_hidden():
     model = models.model("gpt2", "text-generation", torch.float64)
     method_configs = [MethodConfig(METHODS["erasure"], {})]
     plan = plan_passes(target_of("text-generation"), method_configs)
-    _, (ordinary,) = run_configs(InstrumentedModel(model), uneven(), plan)
-    _, (saved,) = run_configs(InstrumentedModel(model), uneven(), plan, record_options=RecordOptions(last_logits=True))
+    _, (ordinary,) = execute_plan(InstrumentedModel(model), uneven(), plan)
+    _, (saved,) = execute_plan(InstrumentedModel(model), uneven(), plan, record_options=RecordOptions(last_logits=True))
     assert_near(saved.scores, ordinary.scores)
 
 
@@ -499,7 +499,7 @@ def outlook(
     shape = memory.Shape.of(models.model("bert") if model is None else model)
     entry = METHODS[name]
     method_config = MethodConfig(entry, {"heads": None} if "heads" in entry.options else {})
-    target = Target(models.task("text-classification"), (ResolvedTarget(),) * rows)
+    target = BatchTarget(models.task("text-classification"), (ResolvedTarget(),) * rows)
     return memory.need_of_plan(
         replace(shape, blocks=blocks),
         plan_passes(target, [method_config]),
@@ -511,7 +511,8 @@ def outlook(
 
 def test_attention_that_is_written_out_is_foreseen_for_functions_as_well():
     shape, method_config = memory.Shape.of(models.model("bert")), MethodConfig(METHODS["gradient_x_input"], {})
-    target = Target(models.task("text-classification"), (ResolvedTarget(),) * 8, lambda output: output["logits"][:, 0])
+    first_logit = ResolvedTarget(kind="function", function=lambda output: output["logits"][:, 0])
+    target = BatchTarget(models.task("text-classification"), (first_logit,) * 8)
     fused, written_out = (
         memory.need_of_plan(shape, plan_passes(target, [method_config]), 8, 80, RecordOptions(fused=way))
         for way in (None, False)
@@ -587,7 +588,7 @@ def test_the_command_line_says_it_in_one_line(monkeypatch):
 @pytest.mark.parametrize("name", ["attn_lrp", "rollout", "transformer_attribution"])
 def test_the_largest_batch_is_the_last_that_fits(name):
     shape, entry = memory.Shape.of(models.model("bert")), METHODS[name]
-    target, room = Target(models.task("text-classification"), (ResolvedTarget(),)), 3_000_000
+    target, room = BatchTarget(models.task("text-classification"), (ResolvedTarget(),)), 3_000_000
     method_configs = [MethodConfig(entry, {})]
     count = free.largest_batch(shape, plan_passes(target, method_configs), 40, RecordOptions(), room)
     needs = [

@@ -14,7 +14,7 @@ from tokenlight.methods.config import MethodConfig
 from tokenlight.record.recorder import DEFAULT_RECORD_OPTIONS
 from tokenlight.rules.mode import RuleTable
 from tokenlight.rules.tables import ALPHA_BETA, ATTN_LRP, LRP, LRP_UNIFORM, STREAM, ZPLUS
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 
 NOTHING = Counts()
 COUNTED = [  # derived in docs/large-models.md and measured there: (states, inner states, maps); with a gated MLP
@@ -56,7 +56,7 @@ def test_a_rule_in_a_wrapper_does_not_lower_the_count(table, gated):
 @pytest.mark.parametrize("family", ["bert", "llama", "gpt2"])
 def test_the_estimate_of_a_wrapped_table_is_not_lower(family):
     task = models.default_task(family)
-    shape, target = Shape.of(models.model(family, task)), Target(models.task(task), (ResolvedTarget(),) * 32)
+    shape, target = Shape.of(models.model(family, task)), BatchTarget(models.task(task), (ResolvedTarget(),) * 32)
 
     def need(table: RuleTable) -> int:
         method_config = MethodConfig(tl.METHODS["zplus_lrp"], {"heads": None}, table)

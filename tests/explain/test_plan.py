@@ -6,7 +6,7 @@ from tests.tokenizers_ import explainer_for
 from tokenlight.explain.plan import plan_passes
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 
 
 def count_plans(monkeypatch) -> list[str]:
@@ -33,7 +33,7 @@ def test_attribute_plans_once(monkeypatch):
 
 
 def test_a_shared_pass_holds_what_each_of_its_readers_needs():
-    target = Target(models.task("text-classification"), (ResolvedTarget(1),))
+    target = BatchTarget(models.task("text-classification"), (ResolvedTarget((1,)),))
     names = ("attcat", "gradient_x_input", "lrp")
     plan = plan_passes(target, [MethodConfig(METHODS[name], {}) for name in names])
     alone = [plan_passes(target, [method_config]) for method_config in plan.method_configs]
@@ -46,7 +46,7 @@ def test_a_shared_pass_holds_what_each_of_its_readers_needs():
 
 def test_a_plan_stays_as_it_is_when_others_are_made():
     target, method_config = (
-        Target(models.task("text-classification"), (ResolvedTarget(1),)),
+        BatchTarget(models.task("text-classification"), (ResolvedTarget((1,)),)),
         MethodConfig(METHODS["attcat"], {}),
     )
     first = plan_passes(target, [method_config])

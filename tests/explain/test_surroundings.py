@@ -19,7 +19,7 @@ from tokenlight.rules.custom_ops import activation
 from tokenlight.rules.ledger import Ledger
 from tokenlight.rules.mode import RuleMode
 from tokenlight.rules.tables import LRP, ZPLUS
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.batch import Batch
 
 NAMES = tuple(name for name in METHODS if METHODS[name].fits(models.model("bert")))
@@ -101,7 +101,7 @@ def test_a_finished_twin_holds_no_recording():
     record(
         instrumented,
         Batch(ids, torch.ones_like(ids)),
-        Target(models.task("text-classification"), (ResolvedTarget(1),) * 3),
+        BatchTarget(models.task("text-classification"), (ResolvedTarget((1,)),) * 3),
         PassSpec({"attention.grad"}),
     )
     assert not any(instrumented.capture.signals.values())

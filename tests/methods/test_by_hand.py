@@ -13,8 +13,8 @@ from torch import Tensor
 import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near
+from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS, Attribution
 from tokenlight.methods.config import MethodConfig
 from tokenlight.methods.gradients import quadrature_rule
@@ -23,7 +23,7 @@ from tokenlight.model.capture import state_out
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.recorder import record
 from tokenlight.record.scorer import Probe
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.batch import Batch
 
 TASKS = {"bert": "text-classification", "llama": "text-generation"}
@@ -221,8 +221,8 @@ def run(family: str, method: str, **options: Any) -> Attribution:
     """The whole result of a method on the three tokens."""
     model = models.model(family, TASKS[family], torch.float64)
     batch = Batch(IDS, torch.ones_like(IDS))
-    target = Target(models.task(TASKS[family]), (ResolvedTarget(LABEL[family]),))
-    return run_configs(InstrumentedModel(model), batch, plan_passes(target, [MethodConfig(METHODS[method], options)]))[
+    target = BatchTarget(models.task(TASKS[family]), (ResolvedTarget((LABEL[family],)),))
+    return execute_plan(InstrumentedModel(model), batch, plan_passes(target, [MethodConfig(METHODS[method], options)]))[
         1
     ][0]
 
@@ -370,7 +370,7 @@ def probe_of(model: Any, batch: Batch) -> Probe:
     recording = record(
         model,
         batch,
-        Target(models.task("text-classification"), (ResolvedTarget(index=LABEL["bert"]),) * len(batch.input_ids)),
+        BatchTarget(models.task("text-classification"), (ResolvedTarget((LABEL["bert"],)),) * len(batch.input_ids)),
     )
     return Probe(InstrumentedModel(model), batch, recording.selectors)
 

@@ -11,8 +11,8 @@ import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near
 from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
 from tokenlight.methods.contributions import alti_matrix, attention_output, layer_of, normalize
@@ -21,7 +21,7 @@ from tokenlight.model.instrumentation_cache import borrowed_model
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.pass_spec import PassSpec
 from tokenlight.record.recorder import record
-from tokenlight.tasks.targets import Target
+from tokenlight.tasks.targets import BatchTarget
 from tokenlight.text.batch import Batch
 
 DOUBLE = torch.float64
@@ -29,7 +29,7 @@ SIGNALS = ("hidden", "attention", "values", "context", "second_norm")
 
 
 def measured_target(task, foil=None, rows=3):
-    return Target(
+    return BatchTarget(
         models.task(task), tuple(models.task(task).resolve_target_ids(models.target(task), foil) for _ in range(rows))
     )
 
@@ -127,7 +127,7 @@ def test_small_chunks_change_nothing(monkeypatch):
 def test_alti_rows_are_shares(family, norm):
     task = models.default_task(family)
     method_config = MethodConfig(METHODS["alti"], {"norm": norm, "layers": True})
-    _, (result,) = run_configs(
+    _, (result,) = execute_plan(
         InstrumentedModel(models.model(family, task, DOUBLE)),
         uneven(),
         plan_passes(measured_target(task), [method_config]),
@@ -169,7 +169,7 @@ def test_second_norm_sums_short_of_the_output_by_the_mlp_alone():
 def test_logit_terms_add_up_to_the_score(family, task):
     method_configs = [MethodConfig(METHODS[name], {"detail": ("layers", "heads")}) for name in ("alti_logit", "logit")]
     with borrowed_model(models.model(family, task, DOUBLE)) as instrumented:
-        answer, results = run_configs(instrumented, uneven(), plan_passes(measured_target(task), method_configs))
+        answer, results = execute_plan(instrumented, uneven(), plan_passes(measured_target(task), method_configs))
     for result in results:
         total = result.scores.sum(1) + result.extras["mlp_share"] + result.extras["bias_share"]
         assert_near(total, answer.score, size=torch.stack([*result.extras.values(), *result.scores.T]))
@@ -186,7 +186,7 @@ def test_alti_logit_is_the_papers_formula(family):
     """Ferrando et al. 2023: unembedding times final norm, linear at its real scale, of what attention adds."""
     model = models.model(family, "text-generation", DOUBLE)
     method_config = MethodConfig(METHODS["alti_logit"], {})
-    _, (result,) = run_configs(
+    _, (result,) = execute_plan(
         InstrumentedModel(model), uneven(), plan_passes(measured_target("text-generation", foil=8), [method_config])
     )
     trace = record(model, uneven(), measured_target("text-generation"), PassSpec(set(SIGNALS))).traces[0]
@@ -248,7 +248,7 @@ def test_any_position_can_be_read(method):
     model, ids = models.model("bert", dtype=DOUBLE), models.ids()
     target = measured_target("text-classification")
     method_config = MethodConfig(METHODS[method], {"layers": True, "position": 4})
-    _, (result,) = run_configs(
+    _, (result,) = execute_plan(
         InstrumentedModel(model), Batch(ids, torch.ones_like(ids)), plan_passes(target, [method_config])
     )
     matrices = result.maps["contributions"]
@@ -265,7 +265,7 @@ def test_a_gate_on_the_heads_is_a_constant_factor_of_them(name):
         gate_by_half(block.self_attn)
         other.self_attn.o_proj.weight.data /= 2
     plan = plan_passes(measured_target("text-generation"), [MethodConfig(METHODS[name], {})])
-    found, expected = (run_configs(InstrumentedModel(model), uneven(), plan)[1][0].scores for model in (gated, halved))
+    found, expected = (execute_plan(InstrumentedModel(model), uneven(), plan)[1][0].scores for model in (gated, halved))
     assert_near(found, expected)
 
 

@@ -12,12 +12,12 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 import tokenlight as tl
 from tests import models
+from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.instrumented import InstrumentedModel
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.batch import Batch
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -137,9 +137,9 @@ def test_the_explained_number_is_the_release_logit():
 @pytest.mark.parametrize("family", CLASSIFIERS)
 def test_the_first_layers_whole_matrix_equals_the_release(family):
     model, ids = golden_model(family), golden_ids()
-    target = Target(models.task("text-classification"), (ResolvedTarget(1),) * 3)
+    target = BatchTarget(models.task("text-classification"), (ResolvedTarget((1,)),) * 3)
     method_config = MethodConfig(METHODS["alti"], {"layers": True})
-    _, (result,) = run_configs(
+    _, (result,) = execute_plan(
         InstrumentedModel(model), Batch(ids, torch.ones_like(ids)), plan_passes(target, [method_config])
     )
     theirs = golden_rows(Case("alti", "alti_layer0", family, "alti"))
@@ -148,8 +148,8 @@ def test_the_first_layers_whole_matrix_equals_the_release(family):
 
 def test_mlp_contributions_equal_the_release():
     model, ids = golden_model("gpt2"), golden_ids()
-    target = Target(models.task("text-generation"), (ResolvedTarget(7, 8),) * 3)
-    answer, (result,) = run_configs(
+    target = BatchTarget(models.task("text-generation"), (ResolvedTarget((7,), (8,)),) * 3)
+    answer, (result,) = execute_plan(
         InstrumentedModel(model),
         Batch(ids, torch.ones_like(ids)),
         plan_passes(target, [MethodConfig(METHODS["alti_logit"], {})]),

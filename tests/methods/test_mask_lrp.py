@@ -9,8 +9,8 @@ import tokenlight as tl
 from tests import models
 from tests.rounding import SHARES, assert_near, tolerance
 from tests.tokenizers_ import explainer_for
+from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.heads.mask import HeadMask
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
@@ -18,7 +18,7 @@ from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.recorder import record
 from tokenlight.rules.tables import ZPLUS
 from tokenlight.tasks import task_of
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.batch import Batch
 
 ONES = torch.ones(2, 4)
@@ -34,13 +34,13 @@ def attribute(method="mask_lrp", family="bert", task=None, **options):
     return tl.attribute(model, models.ids(), method=method, target=models.target(task), **options)
 
 
-def run(method, model, resolved=ResolvedTarget(1), **options):  # noqa: B008
+def run(method, model, resolved=ResolvedTarget((1,)), **options):  # noqa: B008
     ids, instrumented = models.ids(), InstrumentedModel(model)
     method_config, target = (
         MethodConfig.for_model(METHODS[method], options, model),
-        Target(task_of(instrumented.model), (resolved,) * len(ids)),
+        BatchTarget(task_of(instrumented.model), (resolved,) * len(ids)),
     )
-    return run_configs(instrumented, Batch(ids, torch.ones_like(ids)), plan_passes(target, [method_config]))[1][0]
+    return execute_plan(instrumented, Batch(ids, torch.ones_like(ids)), plan_passes(target, [method_config]))[1][0]
 
 
 def relevances(heads, variant="paper", family="bert", **options) -> Any:
@@ -51,7 +51,7 @@ def relevances(heads, variant="paper", family="bert", **options) -> Any:
     (gated, _) = method_config.passes(split=False)
     ids = models.ids()
     instrumented = InstrumentedModel(models.model(family, dtype=torch.float64))
-    target = Target(models.task("text-classification"), (ResolvedTarget(1),) * len(ids))
+    target = BatchTarget(models.task("text-classification"), (ResolvedTarget((1,)),) * len(ids))
     trace: Any = record(instrumented, Batch(ids, torch.ones_like(ids)), target, gated).traces[0]
     if variant == "paper":
         return [signal.relevance for signal in trace.attention], trace
@@ -124,7 +124,7 @@ def test_equations_9_to_11_with_counts():
         assert_near(2 * stored[1][text].sum((1, 2)), R_synt + R_pos, growth=SHARES)
         assert_near((R_synt + R_pos).sum(), total, size=R, growth=SHARES)  # conservation
     method_config = MethodConfig.for_model(METHODS["mask_lrp"], {"heads": mask}, models.model("bert"))
-    target = Target(models.task("text-classification"), (ResolvedTarget(1),) * 3)
+    target = BatchTarget(models.task("text-classification"), (ResolvedTarget((1,)),) * 3)
     batch = Batch(models.ids(), torch.ones_like(models.ids()))
     plain: Any = record(
         InstrumentedModel(models.model("bert", dtype=torch.float64)),
@@ -262,7 +262,7 @@ def test_the_answer_of_the_model_never_changes():
     ids = models.ids()
     batch, target = (
         Batch(ids, torch.ones_like(ids)),
-        Target(models.task("text-classification"), (ResolvedTarget(1),) * len(ids)),
+        BatchTarget(models.task("text-classification"), (ResolvedTarget((1,)),) * len(ids)),
     )
     plain = record(models.model("bert"), batch, target)
     for variant in ("paper", "released"):
@@ -280,7 +280,7 @@ def test_an_answer_is_explained_from_where_it_stands():
     model, ids = models.model("bert", "question-answering", torch.float64), models.ids(1)
     method_config = MethodConfig.for_model(METHODS["mask_lrp"], {"heads": SOME}, model)
     (gated, _) = method_config.passes(split=False)
-    target = Target(
+    target = BatchTarget(
         models.task("question-answering"), (models.task("question-answering").resolve_target_ids((2, 4), None),)
     )
     traces = record(InstrumentedModel(model), Batch(ids, torch.ones_like(ids)), target, gated).traces

@@ -9,8 +9,8 @@ from torch.nn import functional as F
 import tokenlight as tl
 from tests import models
 from tests.rounding import SHARES, assert_near
+from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.instrumentation_cache import borrowed_model
@@ -19,7 +19,7 @@ from tokenlight.record.pass_spec import PassSpec
 from tokenlight.record.recorder import record
 from tokenlight.rules import lrp_rules as rules
 from tokenlight.rules.tables import LRP, ZPLUS
-from tokenlight.tasks.targets import Target
+from tokenlight.tasks.targets import BatchTarget
 from tokenlight.text.batch import Batch
 
 CONSERVING = ("lrp", "attn_lrp", "alpha_beta_lrp")
@@ -34,11 +34,11 @@ def uneven():
 
 def attributions(model, task, method_configs, foil=None):
     """Of all jobs at once: those with the same rules share a pass."""
-    target = Target(
+    target = BatchTarget(
         models.task(task), tuple(models.task(task).resolve_target_ids(models.target(task), foil) for _ in range(3))
     )
     with borrowed_model(model) as instrumented:
-        return run_configs(instrumented, uneven(), plan_passes(target, method_configs))
+        return execute_plan(instrumented, uneven(), plan_passes(target, method_configs))
 
 
 def attribution(model, task, name, foil=None, **options):
@@ -127,12 +127,12 @@ def test_single_precision_weights_give_double_precision_rankings(family):
 
 def test_transformer_attribution_by_hand_in_one_layer():
     model = models.model("bert", dtype=torch.float64)
-    target = Target(
+    target = BatchTarget(
         models.task("text-classification"),
         tuple(models.task("text-classification").resolve_target_ids(1, None) for _ in range(3)),
     )
     names = ("transformer_attribution", "partial_lrp")
-    _, (result, _) = run_configs(
+    _, (result, _) = execute_plan(
         InstrumentedModel(model), uneven(), plan_passes(target, [MethodConfig(METHODS[n], {}) for n in names])
     )
     ruled = record(
@@ -177,7 +177,7 @@ def test_a_layers_heads_hold_what_reaches_its_attention():
     """Under z+, what enters the output projection of the last block is what the heads' outputs hold."""
     model, task = models.model("bert", dtype=torch.float64), "text-classification"
     _, result = attribution(model, task, "zplus_lrp", detail=("heads", "layers"))
-    target = Target(models.task(task), tuple(models.task(task).resolve_target_ids(1, None) for _ in range(3)))
+    target = BatchTarget(models.task(task), tuple(models.task(task).resolve_target_ids(1, None) for _ in range(3)))
     trace = record(model, uneven(), target, PassSpec({"attention.grad", "values.grad"}, rules=ZPLUS, unit=True)).traces[
         0
     ]

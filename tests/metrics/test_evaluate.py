@@ -274,7 +274,7 @@ def test_an_answer_is_measured_where_it_was_explained():
     places = [i for i, token in enumerate(tokenized_text.tokens) if token == "book" and tokenized_text.segments[i] == 1]
     assert len(places) == 2
     for last in places:
-        e = explainer.explain(QUESTION, "random", target=(last - 1, last))
+        e = explainer.explain(QUESTION, "random", target=(last - 1, last + 1))
         assert e.target == "the book"
         assert explained_probability(explainer, e) == pytest.approx(float(start[last - 1] * end[last]), rel=1e-4)
     predicted = explainer.explain(QUESTION, "random")

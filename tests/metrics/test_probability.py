@@ -14,7 +14,7 @@ from tokenlight.metrics import probability
 from tokenlight.metrics.evaluate import draw_curves
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.metrics.probability import EvaluationOptions, log_probabilities
-from tokenlight.tasks.targets import GONE, ChangedInput, MeasuredTarget, squeeze
+from tokenlight.tasks.targets import REMOVED, ChangedInput, ResolvedTarget, clip_ends
 
 TEXTS = ["it is a good movie and they are not bad at all", "the key is here", "ok", "unbelievable films are rarely bad"]
 PAIRS = [("the key is here", "it is a good movie"), ("who wrote the book ?", "the book was written by a young author")]
@@ -198,10 +198,10 @@ def label(e: tl.Explanation) -> int:
     return {name: i for i, name in LABELS.items()}[e.target]
 
 
-def test_squeezing_an_answer():
-    assert squeeze((2, 4), (0, 1, 2, 3, 4, 5)) == (2, 4)
-    assert squeeze((2, 4), (0, 3, 5)) == (1, 1)
-    assert squeeze((2, 4), (0, 5)) == GONE
+def test_ends_of_a_span_without_some_tokens():
+    assert clip_ends((2, 4), (0, 1, 2, 3, 4, 5)) == (2, 4)
+    assert clip_ends((2, 4), (0, 3, 5)) == (1, 1)
+    assert clip_ends((2, 4), (0, 5)) == REMOVED
 
 
 # --- One at a time or together, with padding or without -------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_broken_weights_are_named():
     model: Any = explainer.model
     with torch.no_grad():
         model.classifier.bias[0] = float("nan")
-    question = ChangedInput((2, 10, 3), (2, 10, 3), None, MeasuredTarget((0,)))
+    question = ChangedInput((2, 10, 3), (2, 10, 3), None, ResolvedTarget((0,)))
     with pytest.raises(ValueError, match="not finite"):
         log_probabilities(explainer, [question])
     with pytest.raises(ValueError, match="1 or more"):

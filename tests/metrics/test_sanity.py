@@ -8,8 +8,9 @@ import torch
 from transformers import MambaConfig, MambaForCausalLM
 
 import tokenlight as tl
+from tests.rounding import assert_near
 from tests.tokenizers_ import explainer_for, tokenizer_for
-from tokenlight.metrics.sanity import layers_from_top, sanity
+from tokenlight.metrics.sanity import fix_targets, layers_from_top, sanity
 
 TEXTS = ["it is a good movie and they are not bad at all", "who wrote the book ?", "unbelievable films are rarely bad"]
 QUESTION = ("who wrote the book ?", "the book was written by a young author in Paris")
@@ -127,3 +128,13 @@ def test_a_model_is_shuffled_behind_its_own_head_mask():
     found = sanity(explainer, ["a charming and often affecting journey ."], "mask_lrp")
     assert len(found) == 8  # head, six blocks, embeddings
     assert all(-1 <= similarity <= 1 for _, similarity in found)
+
+
+def test_all_tokens_of_a_continuation_stay_the_target():
+    """Not its first token alone."""
+    explainer, ids = explainer_for("llama", "text-generation"), (7, 9)
+    explanations = explainer.explain(TEXTS, "gradient_x_input", target=ids)
+    (first, *_) = fix_targets(explainer, explanations, ids)
+    again = explainer.explain(TEXTS[0], "gradient_x_input", target=first)
+    assert again.indices == ids
+    assert_near(again.scores, explanations[0].scores)  # alone and in a batch

@@ -11,8 +11,8 @@ import tokenlight as tl
 from tests import models
 from tests.rounding import SHARES, assert_near
 from tests.together import together
+from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.methods import Attribution, find_method
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.capture import Capture, CaptureSpec
@@ -21,7 +21,7 @@ from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.model.layout import layout_of
 from tokenlight.record.recorder import DEFAULT_RECORD_OPTIONS, RecordOptions
 from tokenlight.tasks import task_of
-from tokenlight.tasks.targets import Target
+from tokenlight.tasks.targets import BatchTarget
 from tokenlight.text.batch import Batch
 
 RELATIVE = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}
@@ -137,8 +137,8 @@ def test_relevance_is_conserved(family, method):
     with borrowed_model(made) as instrumented:
         method_config = MethodConfig.for_model(find_method(method), {}, instrumented.model, None)
         task = task_of(instrumented.model)
-        plan = plan_passes(Target(task, (task.resolve_target_ids(1, None),) * 2), [method_config])
-        _, (found,) = run_configs(instrumented, batch, plan)
+        plan = plan_passes(BatchTarget(task, (task.resolve_target_ids(1, None),) * 2), [method_config])
+        _, (found,) = execute_plan(instrumented, batch, plan)
     parts = max(float(share.abs().max()) for name, share in found.extras.items() if name != "residual")
     assert_near(found.extras["residual"], 0, size=max(parts, float(found.scores.abs().max())), growth=SHARES)
 

@@ -22,7 +22,7 @@ from tokenlight.model.capture import Capture
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.pass_spec import PassSpec
 from tokenlight.record.recorder import record
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.batch import Batch
 
 JOINED = {  # the module of a block that reads the stream after the attention joined it
@@ -87,7 +87,7 @@ def layers_and_inputs(
     else:
         handle = noted.register_forward_pre_hook(lambda module, args: found.append(args[0].clone()))
     needs = frozenset({"hidden", "attention", "values", "context"})
-    target = Target(models.task(task), (ResolvedTarget(1),) * 2)
+    target = BatchTarget(models.task(task), (ResolvedTarget((1,)),) * 2)
     (trace,) = record(instrumented, Batch(ids, torch.ones_like(ids)), target, PassSpec(needs)).traces
     handle.remove()
     layers: list[list[Layer]] = []
@@ -183,7 +183,7 @@ def test_discovery_finds_the_structure_of_listed_families_with_custom_code(famil
     listed = listed_structure(model)
     assert listed is not None
     assert set(discover_structure(InstrumentedModel(model))) == {replace(listed, second_norm=None)}
-    target = Target(models.task("text-classification"), (ResolvedTarget(1),) * 2)
+    target = BatchTarget(models.task("text-classification"), (ResolvedTarget((1,)),) * 2)
     ids = models.ids(2, 7)
     one = PassSpec(frozenset({"hidden", "second_norm"}))
     (trace,) = record(model, Batch(ids, torch.ones_like(ids)), target, one).traces

@@ -14,9 +14,9 @@ from tests import models
 from tests.methods.test_relevance import uneven
 from tests.rounding import assert_near
 from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.memory import Shape
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.config import largest
@@ -26,7 +26,7 @@ from tokenlight.model.precision import KeepDouble
 from tokenlight.rules.ledger import Ledger
 from tokenlight.rules.mode import RuleMode
 from tokenlight.rules.tables import LRP
-from tokenlight.tasks.targets import Target
+from tokenlight.tasks.targets import BatchTarget
 
 MAMBA2 = {"mamba_n_heads": 4, "mamba_d_head": 8, "mamba_n_groups": 2, "mamba_d_state": 4, "mamba_chunk_size": 4}
 EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1, "experts_implementation": "eager"}
@@ -99,8 +99,8 @@ def test_relevance_is_conserved(family, dtype):
     names = ("lrp", "attn_lrp", "alpha_beta_lrp", "zplus_lrp")
     method_configs = [MethodConfig.for_model(METHODS[name], {}, made) for name in names]
     task = models.task("text-generation")
-    plan = plan_passes(Target(task, (task.resolve_target_ids(7, None),) * 3), method_configs)
-    answer, results = run_configs(InstrumentedModel(made), uneven(), plan)
+    plan = plan_passes(BatchTarget(task, (task.resolve_target_ids(7, None),) * 3), method_configs)
+    answer, results = execute_plan(InstrumentedModel(made), uneven(), plan)
     for name, result in zip(names, results, strict=True):
         shares = [result.scores.abs().sum(1), *(part.abs() for part in result.extras.values()), answer.score.abs()]
         assert_near(result.extras["residual"], 0.0, size=torch.stack(shares), precision=dtype)

@@ -17,14 +17,14 @@ from tests.together import together
 from tests.tokenizers_ import explainer_for
 from tokenlight import rules
 from tokenlight.common.errors import UnsupportedModelError
+from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS, Attribution
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.instrumentation_cache import borrowed_model
 from tokenlight.record.recorder import RecordOptions
 from tokenlight.rules.structural_rules import can_fuse
-from tokenlight.tasks.targets import Target
+from tokenlight.tasks.targets import BatchTarget
 from tokenlight.text.batch import Batch
 
 FUSABLE = (  # those that never look at attention weights
@@ -52,11 +52,11 @@ def explained(
 ) -> Attribution:
     method_config = MethodConfig.for_model(METHODS[name], {**models.quick_options(name), **(options or {})}, model)
     resolved = models.task(task).resolve_target_ids(models.target(task), None)
-    target = Target(models.task(task), (resolved,) * len(batch.input_ids))
+    target = BatchTarget(models.task(task), (resolved,) * len(batch.input_ids))
     with borrowed_model(model) as instrumented:
-        return run_configs(instrumented, batch, plan_passes(target, [method_config]), record_options=record_options)[1][
-            0
-        ]
+        plan = plan_passes(target, [method_config])
+        _, (attribution,) = execute_plan(instrumented, batch, plan, record_options=record_options)
+    return attribution
 
 
 def assert_same(found: Attribution, expected: Attribution) -> None:

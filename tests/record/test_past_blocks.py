@@ -14,7 +14,7 @@ from tests.rounding import assert_near
 from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.record.pass_spec import PassSpec
 from tokenlight.record.recorder import RecordOptions, record
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.batch import Batch
 
 LAYERS = 4
@@ -136,7 +136,7 @@ def tiny(kind: type[ReadsStates]) -> Any:
 
 def recorded(model: Any, needs: set[str], by_block: bool) -> dict[str, list[torch.Tensor]]:
     ids = models.ids(2, 6)
-    target = Target(models.task("text-classification"), (ResolvedTarget(index=1),) * 2)
+    target = BatchTarget(models.task("text-classification"), (ResolvedTarget((1,)),) * 2)
     batch, plan = Batch(ids, torch.ones_like(ids)), PassSpec(needs)
     (trace,) = record(model, batch, target, plan, record_options=RecordOptions(by_block=by_block)).traces
     assert trace.embeddings is not None
@@ -197,7 +197,7 @@ def test_a_block_that_gives_another_result_the_second_time_is_refused():
 
 def test_a_pass_that_begins_at_the_last_block_includes_other_readers_of_its_input():
     model, ids = tiny(LastLayersForSequenceClassification), models.ids(2, 6)
-    target = Target(models.task("text-classification"), (ResolvedTarget(index=1),) * 2)
+    target = BatchTarget(models.task("text-classification"), (ResolvedTarget((1,)),) * 2)
     batch = Batch(ids, torch.ones_like(ids))
     whole, from_last = (
         record(model, batch, target, PassSpec({"hidden.grad"}, last_block=last)).traces[0].hidden

@@ -16,7 +16,7 @@ from tests import models
 from tests.rounding import SHARES, assert_near
 from tests.together import together
 from tests.tokenizers_ import explainer_for
-from tokenlight.explain.running import RunOptions
+from tokenlight.explain.options import Resources
 from tokenlight.methods import METHODS, Pass, method
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.instrumented import InstrumentedModel
@@ -26,7 +26,7 @@ from tokenlight.record.query_positions import NoQueryPosition, normalize_weights
 from tokenlight.record.recorder import DEFAULT_RECORD_OPTIONS, RecordOptions, record
 from tokenlight.record.trace import Trace
 from tokenlight.rules.tables import LRP
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.batch import Batch
 
 READERS = [name for name, entry in METHODS.items() if entry.reads_query_position]
@@ -86,7 +86,7 @@ def test_language_models_are_read_at_any_token(family):
 
 def test_start_and_end_of_an_answer():
     model, ids = models.model("bert", "question-answering"), models.ids()
-    whole = together(model, READERS, ids, target=(2, 4))
+    whole = together(model, READERS, ids, target=(2, 5))
     start = together(model, READERS, ids, target=lambda output: output.start_logits[:, 2])
     end = together(model, READERS, ids, target=lambda output: output.end_logits[:, 4])
     for name in READERS:
@@ -189,7 +189,7 @@ def test_classifiers_are_read_where_their_gradient_is(reads):
 def test_all_passes_have_the_same_query_weights(reads, record_options):
     model, (ids, mask) = classifier(reads), padded()
     weights = weights_by_hand(model, ids, mask)
-    target = Target(models.task("text-classification"), (ResolvedTarget(1),) * 3)
+    target = BatchTarget(models.task("text-classification"), (ResolvedTarget((1,)),) * 3)
     needs = [{"row"}, {"attention", "row"}, {"attention.grad", "row"}]
     passes = [PassSpec(set[str](), one, last_block=last) for one in needs for last in (False, True)]
     passes += [PassSpec({"row"}, split=True)]
@@ -285,7 +285,7 @@ def test_cached_passes_keep_their_query_positions():
     target, text = reading(2, 1), "the key is not here"
     for name in ("grad_sam", "generic_attention", "grad_sam"):
         method_configs = {name: MethodConfig(METHODS[name], {})}
-        found = explainer.explain_configs(text, method_configs, target=target, run_options=RunOptions(memory=memory))[
+        found = explainer.explain_configs(text, method_configs, target=target, resources=Resources(pass_cache=memory))[
             name
         ]
         assert torch.equal(found.scores, explainer.explain(text, name, target=(2, 1)).scores)

@@ -22,7 +22,7 @@ from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.pass_spec import PassSpec
 from tokenlight.record.recorder import RecordOptions, record
 from tokenlight.record.scorer import Probe
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.batch import Batch
 
 DECODERS = [family for family in models.FAMILIES if family not in models.ENCODERS]
@@ -54,13 +54,13 @@ def label(task: str) -> int:
     return 7 if task in ("text-generation", "fill-mask") else 1
 
 
-def measured_target(task: str, count: int = 3, position: int = 2) -> Target:
+def measured_target(task: str, count: int = 3, position: int = 2) -> BatchTarget:
     resolved = {
-        "text-classification": ResolvedTarget(index=label(task)),
-        "text-generation": ResolvedTarget(index=label(task)),
-        "question-answering": ResolvedTarget(span=(1, 3)),
-    }.get(task, ResolvedTarget(index=label(task), position=position))
-    return Target(models.task(task), (resolved,) * count)
+        "text-classification": ResolvedTarget((label(task),)),
+        "text-generation": ResolvedTarget((label(task),)),
+        "question-answering": ResolvedTarget((1, 3), kind="span"),
+    }.get(task, ResolvedTarget((label(task),), position=position))
+    return BatchTarget(models.task(task), (resolved,) * count)
 
 
 WRITTEN_OUT = RecordOptions(fused=False)  # the operations of eager attention, one by one
@@ -657,7 +657,7 @@ def test_double_stays_double_in_families_that_cast_inside(family):
 def test_a_probe_selects_texts_of_a_batch_in_any_order():
     model, batch = models.model("bert"), uneven_batch()
     recording = record(
-        model, batch, Target(models.task("text-classification"), tuple(ResolvedTarget(index=i) for i in range(3)))
+        model, batch, BatchTarget(models.task("text-classification"), tuple(ResolvedTarget((i,)) for i in range(3)))
     )
     probe = Probe(InstrumentedModel(model), batch, recording.selectors)
     rows = torch.tensor([2, 0, 2])

@@ -4,15 +4,15 @@ import pytest
 import torch
 
 from tests import models
+from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.methods import METHODS, Pass, method
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.recorder import DEFAULT_RECORD_OPTIONS, RecordOptions
 from tokenlight.record.trace import Block, Folding, Signal
 from tokenlight.rules.tables import ZPLUS
-from tokenlight.tasks.targets import Target
+from tokenlight.tasks.targets import BatchTarget
 from tokenlight.text.batch import Batch
 
 LOW = RecordOptions(by_block=True)
@@ -86,12 +86,12 @@ def entry():
 
 def run(entries, record_options, instrumented=None):
     ids = models.ids(2, 6)
-    target = Target(
+    target = BatchTarget(
         models.task("text-classification"), (models.task("text-classification").resolve_target_ids(1, None),) * 2
     )
     instrumented = instrumented or InstrumentedModel(models.model("bert", dtype=torch.float64))
     method_configs = [MethodConfig(one, {"heads": None} if "heads" in one.options else {}) for one in entries]
-    return run_configs(
+    return execute_plan(
         instrumented,
         Batch(ids, torch.ones_like(ids)),
         plan_passes(target, method_configs),

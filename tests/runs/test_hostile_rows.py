@@ -19,7 +19,7 @@ from tests.rounding import assert_near
 from tests.tokenizers_ import model_for, tokenizer_for
 from tokenlight.bench import benchmark, measure
 from tokenlight.bench import cases as cases_of
-from tokenlight.bench.cases import sort_out
+from tokenlight.bench.cases import select_cases
 from tokenlight.bench.protocol import Protocol
 from tokenlight.common.error_location import UNEXPECTED
 from tokenlight.common.errors import RefusedValue
@@ -223,23 +223,23 @@ def test_a_benchmark_of_hostile_examples(tmp_path):
 def failing(real: Any, error: Exception, words: str) -> Any:
     """Fails on every text with these words."""
 
-    def explain_rows(self: Any, rows: Any, *args: Any, **settings: Any) -> Any:
+    def explain_tokenized(self: Any, rows: Any, *args: Any, **settings: Any) -> Any:
         if any(words in str(row.text) for row in rows):
             raise error.with_traceback(None)  # it is raised more than once
         return real(self, rows, *args, **settings)
 
-    return as_ours(explain_rows)
+    return as_ours(explain_tokenized)
 
 
 TEXTS = [f"it is a good movie {i}" for i in range(12)]
 ERRORS = [RuntimeError("a bug"), IndexError("a bug"), AssertionError("a bug"), KeyError("a bug")]
-rows_of_explainer = tl.Explainer.explain_rows
+rows_of_explainer = tl.Explainer.explain_tokenized
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("place", [0, 5])
 def test_a_bug_on_one_row_is_counted_loudly_and_ends_no_run(error, place, tmp_path, monkeypatch):
-    monkeypatch.setattr(tl.Explainer, "explain_rows", failing(rows_of_explainer, error, f"movie {place}"))
+    monkeypatch.setattr(tl.Explainer, "explain_tokenized", failing(rows_of_explainer, error, f"movie {place}"))
     texts = TEXTS[:10]
     with pytest.warns(RuntimeWarning, match="1 of 10 rows were set aside because of a bug.*a bug"):
         done = tl.explain_dataset(explainer_for("text-classification"), texts, tmp_path / "corpus", progress=False)
@@ -256,7 +256,7 @@ def test_a_bug_on_one_row_is_counted_loudly_and_ends_no_run(error, place, tmp_pa
 
 @pytest.mark.parametrize("error", [*ERRORS, tl.UnsupportedModelError("a bug")], ids=lambda error: type(error).__name__)
 def test_a_bug_on_every_row_ends_the_run(error, tmp_path, monkeypatch):
-    monkeypatch.setattr(tl.Explainer, "explain_rows", failing(rows_of_explainer, error, "movie"))
+    monkeypatch.setattr(tl.Explainer, "explain_tokenized", failing(rows_of_explainer, error, "movie"))
     with pytest.raises(type(error), match="a bug"):
         tl.explain_dataset(explainer_for("text-classification"), TEXTS, tmp_path / "corpus", progress=False)
     settings: dict[str, Any] = {"progress": False, "erasure": False}
@@ -269,7 +269,7 @@ def test_a_bug_on_every_row_ends_the_run(error, tmp_path, monkeypatch):
 def test_a_bug_that_begins_behind_the_first_rows_ends_a_run_without_results(tmp_path, monkeypatch):
     """As after a restart with a version that has it."""
     monkeypatch.setattr(explain_dataset, "explain_trial_rows", lambda plan, source: None)
-    monkeypatch.setattr(tl.Explainer, "explain_rows", failing(rows_of_explainer, RuntimeError("a bug"), "movie"))
+    monkeypatch.setattr(tl.Explainer, "explain_tokenized", failing(rows_of_explainer, RuntimeError("a bug"), "movie"))
     with pytest.raises(RuntimeError, match=r"none of 12 rows could be explained: .*a bug"):
         tl.explain_dataset(explainer_for("text-classification"), TEXTS, tmp_path, progress=False)
 
@@ -278,7 +278,7 @@ def test_a_bug_that_begins_behind_the_first_rows_ends_a_run_without_results(tmp_
     "error", [OSError("no space left"), ImportError("no such package"), RuntimeError("CUDA error: 7")]
 )
 def test_what_no_row_is_to_blame_for_ends_the_run(error, tmp_path, monkeypatch):
-    monkeypatch.setattr(tl.Explainer, "explain_rows", failing(rows_of_explainer, error, "movie 5"))
+    monkeypatch.setattr(tl.Explainer, "explain_tokenized", failing(rows_of_explainer, error, "movie 5"))
     with pytest.raises(type(error), match=str(error)):
         tl.explain_dataset(explainer_for("text-classification"), TEXTS, tmp_path / "corpus", progress=False)
     with pytest.raises(type(error), match=str(error)):
@@ -341,14 +341,14 @@ def test_sorting_out_sets_aside_rows_that_a_method_cannot_explain(monkeypatch):
     """As `tokenlight calibrate` does before it begins."""
     explainer, rows = explainer_for("text-classification"), [(i, Example(str(i), text)) for i, text in enumerate(TEXTS)]
     method_configs = {METHOD: MethodConfig.for_model(find_method(METHOD), {}, explainer.inner)}
-    monkeypatch.setattr(tl.Explainer, "explain_rows", failing(rows_of_explainer, RuntimeError("a bug"), "movie 5"))
-    cases, rest = sort_out(explainer, Protocol("p", (Measure("aopc"),)), rows, method_configs)
+    monkeypatch.setattr(tl.Explainer, "explain_tokenized", failing(rows_of_explainer, RuntimeError("a bug"), "movie 5"))
+    cases, rest = select_cases(explainer, Protocol("p", (Measure("aopc"),)), rows, method_configs)
     assert [case.draft.number for case in cases] == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
     assert [(record["row"], record["where"], record["bad"][: len(UNEXPECTED)]) for record in rest] == [
         (5, "example 5", UNEXPECTED)
     ]
     monkeypatch.setattr(cases_of, "read_answer", lambda *args: {}["slip"])
-    cases, rest = sort_out(explainer, Protocol("p", (Measure("aopc"),)), rows[:2])
+    cases, rest = select_cases(explainer, Protocol("p", (Measure("aopc"),)), rows[:2])
     assert (cases, len(rest)) == ([], 2)
 
 

@@ -25,7 +25,7 @@ from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.record.pass_spec import PassSpec
 from tokenlight.record.recorder import record
 from tokenlight.serve import explain, session, worker
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 
 HOSTILE = [
     "<img src=x onerror=alert(1)>",
@@ -245,7 +245,7 @@ def test_explanations_are_the_librarys(clients, kind):
         ("text-classification", {"target": 2, "foil": 0}),
         ("pair", {"target": "neutral"}),
         ("question-answering", {"target": "author", "foil": "book"}),
-        ("question-answering", {"target_span": [8, 9], "foil_span": [10, 11]}),
+        ("question-answering", {"target_span": [8, 10], "foil_span": [10, 12]}),
         ("fill-mask", {"target": "good", "foil": "bad"}),
         ("token-classification", {"target": "neutral"}),
         ("text-generation", {"target": " are", "foil": " is"}),
@@ -330,8 +330,8 @@ def test_a_model_without_a_mask_says_so_for_the_method_that_needs_one(client):
         ("question-answering", {"second": None}, "a pair"),
         ("question-answering", {"target": "nowhere"}, "not in the context"),
         ("question-answering", {"target": 3}, "expected an answer"),
-        ("question-answering", {"target_span": [5, 3]}, "from its first to its last"),
-        ("question-answering", {"target_span": [1, 99]}, "not a token of this text"),
+        ("question-answering", {"target_span": [5, 3]}, "ends after its first token"),
+        ("question-answering", {"target_span": [1, 99]}, "does not follow a token of this text"),
         ("fill-mask", {"text": "no gap"}, "expected one \\[MASK\\]"),
         ("fill-mask", {"second": "more"}, "reads one text"),
         ("token-classification", {"position": 99}, "position 99"),
@@ -498,7 +498,7 @@ def test_attention_of_one_head(client, monkeypatch):
     said = ask(client, "attention", {"text": TEXT, "layer": 1, "head": 2})
     explainer = client.session.explainer
     batch = explainer.collate(explainer.encode([TEXT]))
-    resolved = Target(models.task("text-classification"), (ResolvedTarget(),))
+    resolved = BatchTarget(models.task("text-classification"), (ResolvedTarget(),))
     (trace,) = record(explainer.model, batch, resolved, PassSpec({"attention"})).traces
     expected = trace.attention[1].value[0, 2]
     assert torch.allclose(torch.tensor(said["attention"]), expected, atol=5.1e-5)

@@ -10,7 +10,7 @@ import tokenlight as tl
 from tests.models import SOME_HEADS
 from tests.tokenizers_ import explainer_for
 from tokenlight.common.progress import on_forward_pass
-from tokenlight.explain.running import RunOptions
+from tokenlight.explain.options import Resources, RunOptions
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
 from tokenlight.record.pass_cache import PassMemory
@@ -31,7 +31,11 @@ def explain(explainer: tl.Explainer, memory: PassMemory | None, method: str, tex
     method_configs = {"it": MethodConfig.for_model(METHODS[method], settings, explainer.inner)}
     with on_forward_pass(lambda: passes.append(1)):
         found = explainer.explain_configs(
-            text, method_configs, run_options=RunOptions(progress=False, memory=memory), **measured_target
+            text,
+            method_configs,
+            run_options=RunOptions(progress=False),
+            resources=Resources(pass_cache=memory),
+            **measured_target,
         )["it"]
     return found, len(passes)
 

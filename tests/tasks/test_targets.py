@@ -452,7 +452,7 @@ def test_a_position_outside_the_text(position):
 
 @pytest.mark.parametrize("target", [None, 1, "neutral", (1, 2, 3)])
 def test_token_classification_needs_a_position(target):
-    with pytest.raises(ValueError, match=r"answers for every token: target=\(position, label\)"):
+    with pytest.raises(ValueError, match=r"has an output for every token: target=\(position, label\)"):
         explainer_for("bert", "token-classification").explain(TEXT, target=target)
 
 
@@ -482,7 +482,8 @@ def test_the_predicted_answer_lies_in_the_context():
 def test_best_span_equals_brute_force(seed):
     generator = torch.Generator().manual_seed(seed)
     start, end = torch.randn(2, 50, generator=generator)
-    assert best_span(start, end, (4, 47)) == brute_force_span(start, end, 4, 47)
+    first, last = brute_force_span(start, end, 4, 47)
+    assert best_span(start, end, (4, 48)) == (first, last + 1)
 
 
 @pytest.mark.parametrize(("answer", "tokens"), [("a young author", 3), ("Paris", 1), ("the book", 2)])
@@ -499,7 +500,7 @@ def test_a_named_answer(answer, tokens):
 
 
 def test_an_answer_by_token_indices():
-    e = qa().explain((QUESTION, CONTEXT), target=(8, 9))
+    e = qa().explain((QUESTION, CONTEXT), target=(8, 10))
     assert e.target == "book was"
 
 
@@ -557,24 +558,28 @@ PARTY = "They left the party, part of the art was by art-lovers, and the art's a
 def test_an_answer_is_found_as_a_whole_word(answer, context, start):
     explainer = qa()
     tokenized_text = explainer.encode([(QUESTION, context)])[0]
-    first, last = answer_span(tokenized_text, answer)
+    first, stop = answer_span(tokenized_text, answer)
     words = (start, start + len(answer))
     assert words[0] <= tokenized_text.spans[first][0] <= words[0] + 1
-    assert words[1] - 1 <= tokenized_text.spans[last][1] <= words[1]
+    assert words[1] - 1 <= tokenized_text.spans[stop - 1][1] <= words[1]
 
 
 @pytest.mark.parametrize("answer", ["art", "oung auth", "e book"])
 def test_an_answer_only_inside_a_word_is_refused(answer):
     context = CONTEXT + " at the party"
-    with pytest.raises(ValueError, match=rf"the answer '{answer}' is in the context only inside .*\(first token, last"):
+    with pytest.raises(
+        ValueError, match=rf"the answer '{answer}' is in the context only inside .*token after the last"
+    ):
         qa().explain((QUESTION, context), target=answer)
 
 
 @pytest.mark.parametrize(
     ("answer", "error", "message"),
     [
-        ((9, 8), ValueError, "from its first to its last token"),
-        ((0, 99), ValueError, "position 99 is not a token of this text"),
+        ((9, 8), ValueError, "ends after its first token"),
+        ((9, 9), ValueError, "ends after its first token"),
+        ((0, 99), ValueError, "99 does not follow a token of this text"),
+        ((-1, 3), ValueError, "position -1 is not a token of this text"),
         (7, TypeError, "as text or as"),
     ],
 )
@@ -617,9 +622,10 @@ def test_a_question_that_leaves_no_room():
         ("token-classification", (9, 1), "position 9.*9 tokens"),
         ("token-classification", (-1, 1), "position -1.*9 tokens"),
         ("token-classification", 1, r"target=\(position, index\)"),
-        ("question-answering", (2, 12), "position 12 in rows of 9 tokens"),
-        ("question-answering", (4, 2), "first to its last"),
-        ("question-answering", 2, "first token, last token"),
+        ("question-answering", (2, 13), "position 12 in rows of 9 tokens"),
+        ("question-answering", (4, 2), "ends after its first token"),
+        ("question-answering", 2, "first token, token after the last"),
+        ("question-answering", ("a", "b"), "first token, token after the last"),
         ("fill-mask", (3, 60), "60 outputs, found 60"),
     ],
 )

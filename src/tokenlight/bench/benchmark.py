@@ -23,8 +23,8 @@ from tokenlight.common.progress import count_progress
 from tokenlight.data.data_source import Data, DataSource, as_source
 from tokenlight.data.examples import Example, split_into_chunks
 from tokenlight.data.read import EXAMPLE_COLUMNS, first_example, read_examples
-from tokenlight.explain.execute import refuse_to_write_out
 from tokenlight.explain.explainer import Explainer
+from tokenlight.explain.passes import refuse_to_write_out
 from tokenlight.heads.mask import HeadsLike
 from tokenlight.methods import METHODS
 from tokenlight.metrics import metrics_between
@@ -91,7 +91,7 @@ def bench(
         raise RefusedValue("the benchmark does not measure models that predict a label for every token")
     check_probabilities(explainer)
     example = first_example(data, explainer.task.gap)
-    if example is not None and example.reply is not None and not explainer.task.reads_on:
+    if example is not None and example.reply is not None and not explainer.task.generates:
         raise RefusedValue(f"answers are what language models write; this is a {explainer.task.name} model")
     resolved = resolve_protocol(protocol, metrics, removal, example, bool(seed_models))
     models = [explainer, *seed_models]

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tokenlight.bench.cases import Case, bad_row, in_order, sort_out_together
+from tokenlight.bench.cases import Case, bad_row, in_order, select_together
 from tokenlight.bench.protocol import Protocol, other_class
 from tokenlight.bench.robustness import similarities_of_seeds
 from tokenlight.common.error_location import is_unforeseen, own_code, refuse_own_code
@@ -17,7 +17,7 @@ from tokenlight.common.files import write_atomically
 from tokenlight.common.notes import note_code
 from tokenlight.data.examples import Chunk, NumberedRow
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.running import RunOptions
+from tokenlight.explain.options import Resources, RunOptions
 from tokenlight.methods.config import MethodConfig
 from tokenlight.metrics.evaluate import Curve, Measure, count_marked, evaluate_curve, evaluate_scores, measure_curves
 from tokenlight.metrics.perturbation import Perturbation
@@ -192,7 +192,7 @@ def measure_rows(plan: MeasuringPlan, rows: Sequence[NumberedRow], unforeseen: l
 def measure_together(plan: MeasuringPlan, rows: Sequence[NumberedRow]) -> MeasuredChunk:
     """Measure rows in common passes; an error on any of them is raised."""
     instrumented = InstrumentedModel(plan.explainer.model)
-    cases, records = sort_out_together(plan.explainer, plan.protocol, rows, instrumented)
+    cases, records = select_together(plan.explainer, plan.protocol, rows, instrumented)
     explained: Explained = {}
     if cases:
         model = ReadyModel(
@@ -219,18 +219,13 @@ def explain_cases(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case],
 
 def explain(plan: MeasuringPlan, model: ReadyModel, targets: Any, foils: Any) -> Explained:
     longest = max(len(tokenized_text) for tokenized_text in model.tokenized_texts)
-    by_label = model.explainer.explain_rows(
+    by_label = model.explainer.explain_tokenized(
         model.tokenized_texts,
         model.method_configs,
         target=targets,
         foil=foils,
-        run_options=RunOptions(
-            batch_size=max(1, min(32, BATCH_TOKENS // longest)),
-            progress=False,
-            fused=plan.fused,
-            prepare=plan.protocol.prepare(model.explainer.tokenizer),
-            instrumented=model.instrumented,
-        ),
+        run_options=RunOptions(batch_size=max(1, min(32, BATCH_TOKENS // longest)), fused=plan.fused, progress=False),
+        resources=Resources(model.instrumented, prepare=plan.protocol.prepare(model.explainer.tokenizer)),
     )
     adjusted = {label: [plan.protocol.adjust(e) for e in results] for label, results in by_label.items()}
     if not plan.inverse:
@@ -331,7 +326,7 @@ def other_explanations(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[C
     """Explanations of another class, if a measure compares classes."""
     if plan.inverse or not plan.measures("classes"):
         return None
-    return explain_cases(plan, model, cases, [other_class(case.target) for case in cases])
+    return explain_cases(plan, model, cases, [other_class(case.label) for case in cases])
 
 
 def explained_by_prediction(plan: MeasuringPlan, model: ReadyModel, explained: Explained) -> Explained:

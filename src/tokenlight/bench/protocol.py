@@ -13,10 +13,10 @@ from tokenlight.data.examples import Span
 from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics.evaluate import Measure, check_labels, measure_by_name
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.model.capture import Capture
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.results.explanation import Explanation
-from tokenlight.tasks.question_answering import LooseAnswers
+from tokenlight.tasks.question_answering import SIDES
+from tokenlight.tasks.targets import ResolvedTarget, TargetSpec
 from tokenlight.text.batch import Batch
 from tokenlight.text.tokenized_text import TokenizedText
 
@@ -65,7 +65,7 @@ class Protocol:
         return any(measure.entry.needs == "marks" for measure in self.measures)
 
     def fit(self, explainer: Explainer) -> Explainer:
-        """The explainer with the tokenizer and task that the protocol requires, for all further steps."""
+        """The explainer with the tokenizer that the protocol requires, for all further steps."""
         task = explainer.task.name
         if self.tasks and task not in self.tasks:
             others = ", ".join(protocol.name for protocol in PROTOCOLS.values() if task in protocol.tasks) or "none"
@@ -73,12 +73,11 @@ class Protocol:
                 f"protocol '{self.name}' is for {' and '.join(self.tasks)}, but this model does {task}; "
                 f"protocols for that: {others}"
             )
-        if self.window is None and self.target != "argmax":
+        if self.window is None:
             return explainer
         tokenizer = copy.copy(explainer.tokenizer)
-        if self.window is not None:
-            tokenizer.model_max_length = min(self.window, tokenizer.model_max_length)
-        return Explainer(explainer.model, tokenizer, LooseAnswers if self.target == "argmax" else None)
+        tokenizer.model_max_length = min(self.window, tokenizer.model_max_length)
+        return Explainer(explainer.model, tokenizer)
 
     def measured(self, batch: Batch) -> Batch:
         """The batch that the model sees in the measured pass, which also decides which examples are kept."""
@@ -136,7 +135,7 @@ class Protocol:
         tokenized_texts: Sequence[TokenizedText],
         labels: Sequence[int | None] = (),
         instrumented: InstrumentedModel | None = None,
-    ) -> list[Any]:
+    ) -> list[TargetSpec]:
         """The target of each text; None stands for the prediction.
 
         `instrumented` is the instrumented model of `explainer`, if there is one already.
@@ -149,17 +148,20 @@ class Protocol:
 
     def _peaks(
         self, explainer: Explainer, tokenized_texts: Sequence[TokenizedText], instrumented: InstrumentedModel
-    ) -> list[tuple[int, int]]:
-        """The tokens with the highest start and end logit in the explained pass, among all tokens of the text."""
+    ) -> list[TargetSpec]:
+        """The tokens with the highest start and end logit in the explained pass, among all tokens of the text.
+
+        Each is the highest on its own, so the end may come before the start.
+        """
         prepare_batch = self.prepare(explainer.tokenizer)
-        peaks: dict[int, tuple[int, int]] = {}
+        peaks: dict[int, ResolvedTarget] = {}
         for indices in explainer.batches(list(tokenized_texts), BATCH, [False] * len(tokenized_texts)):
             batch = explainer.collate([tokenized_texts[i] for i in indices], instrumented.device)
-            with torch.inference_mode(), torch.autocast(instrumented.device.type, enabled=False):
-                output = instrumented.run(prepare_batch(batch) if prepare_batch else batch, Capture())
+            output = instrumented.predict(prepare_batch(batch) if prepare_batch else batch)
             for j, i in enumerate(indices):
-                start, end = (output[side][j, : len(tokenized_texts[i])] for side in ("start_logits", "end_logits"))
-                peaks[i] = int(start.argmax()), int(end.argmax())
+                start, end = (output[side][j, : len(tokenized_texts[i])] for side in SIDES)
+                predicted = explainer.task.prediction_target(tokenized_texts[i], None)
+                peaks[i] = replace(predicted, indices=(int(start.argmax()), int(end.argmax())))
         return [peaks[i] for i in range(len(tokenized_texts))]
 
     def adjust(self, explanation: Explanation) -> Explanation:

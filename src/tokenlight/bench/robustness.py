@@ -12,7 +12,7 @@ from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import Example
 from tokenlight.data.read import read_examples
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.running import RunOptions
+from tokenlight.explain.options import RunOptions
 from tokenlight.heads.mask import HeadsLike
 from tokenlight.metrics import metrics_between
 from tokenlight.metrics.evaluate import Measure, evaluate_scores

@@ -31,13 +31,13 @@ from tokenlight.heads.mask import CALIBRATED, HeadMask, HeadsLike, choose_heads,
 from tokenlight.methods import METHODS, Method, find_method
 from tokenlight.metrics.evaluate import Measure, evaluate
 from tokenlight.metrics.perturbation import Perturbation, removable_units
-from tokenlight.metrics.probability import measured_targets_of
+from tokenlight.metrics.probability import complete_targets
 from tokenlight.model.config import layers_and_heads
 from tokenlight.model.identity import fingerprint
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.results.explanation import Explanation
 from tokenlight.runs.model_hash import hash_model
-from tokenlight.tasks.targets import MeasuredTarget, spread
+from tokenlight.tasks.targets import ResolvedTarget, spread
 from tokenlight.text.tokenize import texts_of
 from tokenlight.text.tokenized_text import Text, TokenizedText
 
@@ -90,18 +90,18 @@ class Calibration:
         return self._explain(range(len(self.texts)), None)
 
     @cached_property
-    def measured_targets(self) -> list[MeasuredTarget]:
+    def completed_targets(self) -> list[ResolvedTarget]:
         """The targets whose probability is measured. Texts from which no token can be removed are refused."""
         no_targets = [None] * len(self.tokenized_texts)
-        measured_targets = measured_targets_of(
+        targets = complete_targets(
             self.explainer, self.instrumented, self.tokenized_texts, self.plain, no_targets, no_targets
         )
-        for tokenized_text, measured_target in zip(self.tokenized_texts, measured_targets, strict=True):
-            if not removable_units(tokenized_text, self.settings.perturbation, measured_target.protected):
+        for tokenized_text, target in zip(self.tokenized_texts, targets, strict=True):
+            if not removable_units(tokenized_text, self.settings.perturbation, target.protected):
                 raise RefusedValue(
                     f"no token of {tokenized_text.text!r} can be removed: all are special or read by the target"
                 )
-        return measured_targets
+        return targets
 
     @cached_property
     def folds(self) -> list[list[int]]:
@@ -133,7 +133,7 @@ class Calibration:
                     self.explainer,
                     self.instrumented,
                     self.tokenized_texts[chunk],
-                    self.measured_targets[chunk],
+                    self.completed_targets[chunk],
                     names[chunk],
                     *settings,
                 )
@@ -253,7 +253,7 @@ def calibrate(
     settings = CalibrationSettings(fitted, orders, points, folds, seed)
     calibration = Calibration(explainer, relevance_method(method), *distinct(explainer, texts, target, foil), settings)
     # Computed first, because both refuse unsuitable texts.
-    fold_indices, _ = calibration.folds, calibration.measured_targets
+    fold_indices, _ = calibration.folds, calibration.completed_targets
     store = Checkpoint.open(
         None if checkpoint is None else Path(checkpoint),
         {} if checkpoint is None else calibration.describe(),
@@ -309,13 +309,12 @@ def distinct(explainer: Explainer, texts: Any, target: Any, foil: Any) -> tuple[
     if isinstance(texts, str | tuple):
         raise RefusedType("calibration needs a list of texts, for example 50 to 500; found a single text")
     listed, _ = texts_of(texts)
-    measured_targets = (spread(target, len(listed), "target"), spread(foil, len(listed), "foil"))
+    targets, foils = spread(target, len(listed), "target"), spread(foil, len(listed), "foil")
     texts_by_content: dict[str, tuple[Text, Any, Any]] = {}
-    for tokenized_text, text, *measured_target in zip(explainer.encode(listed), listed, *measured_targets, strict=True):
-        texts_by_content.setdefault(
-            repr((tokenized_text.input_ids, tokenized_text.token_type_ids, measured_target)),
-            (text, measured_target[0], measured_target[1]),
-        )
+    tokenized_texts = explainer.encode(listed)
+    for tokenized_text, text, text_target, text_foil in zip(tokenized_texts, listed, targets, foils, strict=True):
+        content = repr((tokenized_text.input_ids, tokenized_text.token_type_ids, text_target, text_foil))
+        texts_by_content.setdefault(content, (text, text_target, text_foil))
     kept, targets, foils = (list(column) for column in zip(*texts_by_content.values(), strict=True))
     return kept, targets, foils
 

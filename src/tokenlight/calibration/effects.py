@@ -12,7 +12,7 @@ from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics.perturbation import Perturbation, removable_units, remove_tokens
 from tokenlight.metrics.probability import EvaluationOptions, log_probabilities, make_changed_input
 from tokenlight.model.instrumented import InstrumentedModel
-from tokenlight.tasks.targets import ChangedInput, MeasuredTarget
+from tokenlight.tasks.targets import ChangedInput, ResolvedTarget
 from tokenlight.text.tokenized_text import TokenizedText
 
 FLOOR = 1e-9  # the least probability and complement, which keeps log-odds finite
@@ -44,7 +44,7 @@ def measure_effects(
     explainer: Explainer,
     instrumented: InstrumentedModel,
     tokenized_texts: Sequence[TokenizedText],
-    measured_targets: Sequence[MeasuredTarget],
+    targets: Sequence[ResolvedTarget],
     names: Sequence[str],
     perturbation: Perturbation,
     orders: int,
@@ -57,16 +57,14 @@ def measure_effects(
     orders of a text depend only on its name, so that texts can be measured in several runs.
     """
     orders_by_text = [
-        list(random_orders(tokenized_text, measured_target, name, perturbation, orders, points))
-        for tokenized_text, measured_target, name in zip(tokenized_texts, measured_targets, names, strict=True)
+        list(random_orders(tokenized_text, target, name, perturbation, orders, points))
+        for tokenized_text, target, name in zip(tokenized_texts, targets, names, strict=True)
     ]
     changed_inputs = [
         changed_input
-        for tokenized_text, measured_target, text_orders in zip(
-            tokenized_texts, measured_targets, orders_by_text, strict=True
-        )
+        for tokenized_text, target, text_orders in zip(tokenized_texts, targets, orders_by_text, strict=True)
         for order in text_orders
-        for changed_input in changed_inputs_along(explainer, tokenized_text, measured_target, order, perturbation)
+        for changed_input in changed_inputs_along(explainer, tokenized_text, target, order, perturbation)
     ]
     probabilities = log_probabilities(explainer, changed_inputs, EvaluationOptions(instrumented=instrumented)).exp()
     log_odds = torch.logit(probabilities.clamp(FLOOR, 1 - FLOOR))
@@ -90,15 +88,13 @@ def distribute_losses(length: int, measured: Sequence[tuple[Order, Tensor]]) -> 
 
 def random_orders(
     tokenized_text: TokenizedText,
-    measured_target: MeasuredTarget,
+    target: ResolvedTarget,
     name: str,
     perturbation: Perturbation,
     orders: int,
     points: int,
 ) -> Iterator[Order]:
-    tokens = [
-        token for unit in removable_units(tokenized_text, perturbation, measured_target.protected) for token in unit
-    ]
+    tokens = [token for unit in removable_units(tokenized_text, perturbation, target.protected) for token in unit]
     rng = random.Random(name)
     n_groups = min(points, len(tokens))
     cuts = [round(i * len(tokens) / n_groups) for i in range(n_groups + 1)]
@@ -110,7 +106,7 @@ def random_orders(
 def changed_inputs_along(
     explainer: Explainer,
     tokenized_text: TokenizedText,
-    measured_target: MeasuredTarget,
+    target: ResolvedTarget,
     order: Order,
     perturbation: Perturbation,
 ) -> Iterator[ChangedInput]:
@@ -118,4 +114,4 @@ def changed_inputs_along(
     removed: list[int] = []
     for group in [[], *order]:
         removed = removed + group
-        yield make_changed_input(explainer, remove_tokens(tokenized_text, removed, perturbation, 0.0), measured_target)
+        yield make_changed_input(explainer, remove_tokens(tokenized_text, removed, perturbation, 0.0), target)

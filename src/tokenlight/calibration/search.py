@@ -12,15 +12,15 @@ from torch import Tensor
 from tokenlight.calibration.effects import Effects
 from tokenlight.common.errors import RefusedValue
 from tokenlight.common.files import write_atomically
+from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.heads.mask import HeadMask
 from tokenlight.methods import Method
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.behavior_probes import behavior_of
 from tokenlight.model.instrumented import InstrumentedModel
-from tokenlight.tasks.targets import ResolvedTarget, Target
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.batch import Batch, length_batches
 from tokenlight.text.tokenized_text import TokenizedText
 
@@ -121,12 +121,12 @@ class Measured:
     """A tokenized text with its target and measured effects."""
 
     tokenized_text: TokenizedText
-    resolved: ResolvedTarget
+    target: ResolvedTarget
     effects: Effects
 
     @property
     def foiled(self) -> bool:
-        return self.resolved.foil is not None or self.resolved.foil_span is not None
+        return self.target.foiled
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class MeasuredBatch:
     """Texts that are explained in one pass."""
 
     batch: Batch
-    target: Target
+    target: BatchTarget
     effects: tuple[Effects, ...]
     indices: tuple[int, ...]  # of its texts among all
 
@@ -151,7 +151,7 @@ def measured_batches(
             text_indices = tuple(group[i] for i in indices)
             measured = [texts[i] for i in text_indices]
             batch = explainer.collate([text.tokenized_text for text in measured], instrumented.device)
-            target = Target(explainer.task, tuple(text.resolved for text in measured))
+            target = BatchTarget(explainer.task, tuple(text.target for text in measured))
             batches.append(MeasuredBatch(batch, target, tuple(text.effects for text in measured), text_indices))
     return batches
 
@@ -182,7 +182,7 @@ def agree(instrumented: InstrumentedModel, batch: MeasuredBatch, method: Method,
     """[text of the batch] agreement; differentiable if the strengths are."""
     dark = torch.zeros_like(strengths)
     method_config = MethodConfig(method, {"heads": HeadMask(dark, dark, calibrated=strengths)})
-    _, (attribution,) = run_configs(
+    _, (attribution,) = execute_plan(
         instrumented, batch.batch, plan_passes(batch.target, [method_config]), graph=strengths.requires_grad
     )
     pairs = zip(attribution.scores.cpu(), batch.effects, strict=True)

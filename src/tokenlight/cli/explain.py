@@ -93,7 +93,7 @@ def explain(
     """Explain a model's output for a text, or a language model's answer."""
     from tokenlight.data.columns import split_reply
     from tokenlight.explain.explainer import DEFAULT_METHOD
-    from tokenlight.explain.running import RunOptions
+    from tokenlight.explain.options import RunOptions
     from tokenlight.runs.method_specs import MethodSpec
     from tokenlight.text.documents import named_spans, with_documents
 
@@ -122,8 +122,8 @@ def explain(
             foil=foil,
             run_options=RunOptions(low_memory=low_memory, fused=fused),
         )
-        documents = tuple(placed_documents)
-        write([replace(result, method=label, documents=documents) for label, result in results.items()], format, output)
+        in_text = tuple(placed_documents)
+        write([replace(result, method=label, documents=in_text) for label, result in results.items()], format, output)
 
 
 def configs_of(specs: "Sequence[MethodSpec]", model: Any, heads: str | None) -> "dict[str, MethodConfig]":

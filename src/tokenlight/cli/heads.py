@@ -203,7 +203,7 @@ def calibrate(
     device: DeviceOption = None,
 ) -> None:
     """Find the head strengths that make a method most faithful, and write them as a mask for `explain --heads`."""
-    from tokenlight.bench.cases import sort_out
+    from tokenlight.bench.cases import select_cases
     from tokenlight.bench.protocol import Protocol
     from tokenlight.calibration.calibrate import calibrate as run
     from tokenlight.calibration.calibrate import relevance_method
@@ -224,7 +224,7 @@ def calibrate(
         protocol = Protocol("calibration", (Measure("aopc", perturbation),))
         rows = list(enumerate(read_examples(source, explainer.task.gap)))
         all_heads = {method: MethodConfig.for_model(relevance_method(method), {"heads": None}, explainer.inner)}
-        cases, skipped = sort_out(explainer, protocol, rows, all_heads)
+        cases, skipped = select_cases(explainer, protocol, rows, all_heads)
         reasons = Counter(str(record.get("bad") or record.get("set_aside")) for record in skipped)
         for reason, rows in reasons.items():
             say(f"{describe_count(rows, 'row')} skipped: {reason}", err=True)

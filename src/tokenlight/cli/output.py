@@ -14,8 +14,8 @@ from tokenlight.common.escaping import escape_html, escape_in_document, escape_j
 from tokenlight.common.files import write_atomically
 
 if TYPE_CHECKING:
-    from tokenlight.explain.answers import AnswerLike
     from tokenlight.explain.explainer import Explainer
+    from tokenlight.explain.generate import AnswerLike
     from tokenlight.results.explained_answer import ExplainedAnswer
     from tokenlight.text.documents import Prompt
 
@@ -80,7 +80,7 @@ def explain_answer(
 ) -> "ExplainedAnswer":
     """Explain an answer, with a progress bar over its tokens if it takes long."""
     from tokenlight.common.progress import count_progress, on_backward_pass
-    from tokenlight.explain.answers import answer_ids
+    from tokenlight.explain.resolve import answer_ids
     from tokenlight.methods import find_method
 
     tokens = len(answer_ids(explainer.task, explainer.encode([prompt])[0], answer))

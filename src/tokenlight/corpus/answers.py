@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,10 +19,9 @@ from tokenlight.corpus.plan import (
 )
 from tokenlight.corpus.settings import Each
 from tokenlight.data.examples import Example
-from tokenlight.explain.answers import answer_request, facts_of_answer, log_probabilities
-from tokenlight.explain.assemble import assemble
-from tokenlight.explain.in_batches import explain_in_batches
-from tokenlight.explain.running import RunOptions
+from tokenlight.explain.assemble import assemble_explanation, continuation_numbers, log_probabilities
+from tokenlight.explain.options import Resources, RunOptions
+from tokenlight.explain.resolve import answer_request
 from tokenlight.methods import Attribution
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.instrumented import InstrumentedModel
@@ -32,12 +30,10 @@ from tokenlight.results.explanation import Explanation, keep_precision
 from tokenlight.results.units import Passage
 from tokenlight.runs.engines import Advance
 from tokenlight.tasks.request import Request
+from tokenlight.tasks.task import Task
 from tokenlight.text.documents import Document
 from tokenlight.text.segmentation import Span, sentences
 from tokenlight.text.tokenized_text import TokenizedText
-
-if TYPE_CHECKING:
-    from tokenlight.explain.explainer import Explainer
 
 
 @dataclass(frozen=True)
@@ -56,11 +52,11 @@ def draft_answer(plan: ExplainingPlan, number: int, example: Example, prompt: To
         raise RefusedValue("an answer to a prompt is explained by itself: leave target and foil out")
     assert example.reply is not None, "only prompts with answers come here"
     prompt = replace(prompt, documents=example.documents)
-    request = answer_request(plan.explainer.task, prompt, example.reply, settings.quantity == "log_probability")
-    parts, part_spans = split_answer(request.read, len(prompt), settings.each)
-    start, answer_text = len(prompt), request.read.texts[-1]
-    answer = ReadAnswer(answer_text, request.read.tokens[start:], request.read.spans[start:], part_spans)
-    return AnswerDraft(number, example, replace(request, resolved=replace(request.resolved, parts=parts)), answer)
+    request = answer_request(plan.explainer.task, prompt, example.reply, settings.quantity)
+    parts, part_spans = split_answer(request.model_input, len(prompt), settings.each)
+    start, answer_text = len(prompt), request.model_input.texts[-1]
+    answer = ReadAnswer(answer_text, request.model_input.tokens[start:], request.model_input.spans[start:], part_spans)
+    return AnswerDraft(number, example, replace(request, target=replace(request.target, parts=parts)), answer)
 
 
 def split_answer(read: TokenizedText, start: int, each: Each) -> tuple[tuple[int, ...], list[Span]]:
@@ -85,17 +81,17 @@ def explain_answers(
 ) -> list[ExplainedText | Failure]:
     def run(indices: list[int]) -> list[dict[str, tuple[Explanation, AnswerScores]]]:
         settings = plan.settings
-        run_options = RunOptions(
-            len(indices), settings.low_memory, progress=False, fused=settings.fused, instrumented=instrumented
-        )
+        run_options = RunOptions(len(indices), settings.low_memory, settings.fused, progress=False)
         requests = [drafts[i].request for i in indices]
-        by_label = explain_in_batches(plan.explainer, requests, plan.method_configs, run_options, assemble_parts)
+        by_label = plan.explainer.run_requests(
+            requests, plan.method_configs, run_options, Resources(instrumented), assemble_parts
+        )
         return [{label: results[i] for label, results in by_label.items()} for i in range(len(indices))]
 
     def on_batch_done(indices: list[int]) -> None:
         advance(len(indices))
 
-    tokenized_texts = [draft.request.read for draft in drafts]
+    tokenized_texts = [draft.request.model_input for draft in drafts]
     results = run_in_batches(tokenized_texts, plan.tokens, plan.equal_lengths, run, on_batch_done, strict)
     return [
         or_failure(partial(make_explained_text, plan, draft, result), strict)
@@ -139,18 +135,13 @@ def by_document(explanation: Explanation, matrix: Tensor, documents: tuple[Docum
 
 
 def assemble_parts(
-    explainer: "Explainer",
-    request: Request,
-    method_config: MethodConfig,
-    answer: Answer,
-    attribution: Attribution,
-    index: int,
+    task: Task, request: Request, method_config: MethodConfig, answer: Answer, attribution: Attribution, index: int
 ) -> tuple[Explanation, AnswerScores]:
     """The explanation of the prompt, summed over the parts of the answer, and the scores of the parts."""
-    tokenized_text, ids, parts = request.read, request.resolved.answer, torch.tensor(request.resolved.parts)
-    explained, logits = facts_of_answer(answer, index, len(ids))
+    tokenized_text, ids, parts = request.model_input, request.target.continuation, torch.tensor(request.target.parts)
+    explained, logits = continuation_numbers(answer, index, len(ids))
     matrix = keep_precision(attribution.scores[index, : int(parts.max()) + 1, : len(tokenized_text)])
-    explanation = assemble(explainer, request, method_config, answer, sum_over_parts(attribution), index)
+    explanation = assemble_explanation(task, request, method_config, answer, sum_over_parts(attribution), index)
     scores = AnswerScores(
         log_probabilities=log_probabilities(logits, ids).cpu(),
         explained=torch.zeros(len(matrix), dtype=torch.float64).index_add_(0, parts, explained.cpu().double()),

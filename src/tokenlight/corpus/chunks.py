@@ -6,7 +6,6 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from tokenlight.common.error_location import reason_to_skip
@@ -22,8 +21,7 @@ from tokenlight.corpus.plan import (
 )
 from tokenlight.corpus.windows import Window, mean_logits, merge_explanations, split_into_windows
 from tokenlight.data.examples import BadRow, Chunk, Example
-from tokenlight.explain.running import RunOptions
-from tokenlight.model.capture import Capture
+from tokenlight.explain.options import Resources, RunOptions
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.results.explanation import Explanation
 from tokenlight.runs.engines import Advance
@@ -138,8 +136,7 @@ def run_windows(
 
     def run(indices: list[int]) -> list[Tensor]:
         batch = plan.explainer.collate([tokenized_texts[i] for i in indices], instrumented.device)
-        with torch.inference_mode(), torch.autocast(instrumented.device.type, enabled=False):
-            return list(instrumented.run(batch, Capture())["logits"].cpu())
+        return list(instrumented.predict(batch)["logits"].cpu())
 
     results = run_in_batches(tokenized_texts, plan.tokens, plan.equal_lengths, run, strict=strict)
     by_draft: dict[int, list[Tensor | Failure]] = {}
@@ -172,11 +169,13 @@ def explain_windows(
     def run(indices: list[int]) -> list[dict[str, Explanation]]:
         _, tokenized_texts, targets, foils = zip(*(windows[i] for i in indices), strict=True)
         settings = plan.settings
-        run_options = RunOptions(
-            len(indices), settings.low_memory, progress=False, fused=settings.fused, instrumented=instrumented
-        )
-        by_label = plan.explainer.explain_rows(
-            tokenized_texts, plan.method_configs, target=list(targets), foil=list(foils), run_options=run_options
+        by_label = plan.explainer.explain_tokenized(
+            tokenized_texts,
+            plan.method_configs,
+            target=list(targets),
+            foil=list(foils),
+            run_options=RunOptions(len(indices), settings.low_memory, settings.fused, progress=False),
+            resources=Resources(instrumented),
         )
         # Maps, which some options return, are not stored; those of a whole chunk would not fit in memory.
         return [

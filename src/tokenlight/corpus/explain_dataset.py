@@ -17,8 +17,8 @@ from tokenlight.corpus.settings import DEFAULT_SETTINGS, CorpusSettings
 from tokenlight.data.data_source import Data, DataSource, as_source
 from tokenlight.data.examples import BadRow, Chunk, split_into_chunks
 from tokenlight.data.read import COLUMNS, check_corpus, read_texts
-from tokenlight.explain.execute import refuse_to_write_out
 from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer
+from tokenlight.explain.passes import refuse_to_write_out
 from tokenlight.heads.mask import HeadsLike
 from tokenlight.methods.config import MethodConfig
 from tokenlight.runs.engines import Advance, Engine, open_engine

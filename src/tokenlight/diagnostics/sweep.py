@@ -1,4 +1,4 @@
-"""The sweep over families: checks of methods on a tiny model of each, in separate processes."""
+"""The sweep over families: every method on a tiny model of each, in processes of their own."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -22,15 +22,15 @@ from tokenlight.results.model_report import ModelCheck
 from tokenlight.text.batch import Batch
 
 LENGTHS = (12, 9)
-FIRST_WORD = 5  # ids below are special tokens
+FIRST_WORD = 5  # ids below mean something special
 
 
 def check_family(kind: str, task: str) -> ModelCheck:
-    """Check a family in double precision, where rounding hides no error, and in single precision, which is common."""
-    return replace(check_family_in_double(kind, task), kind=kind, task=task, text=is_text(kind))
+    """In double precision, where rounding hides nothing; and in single precision, in which people have their models."""
+    return replace(checked(kind, task), kind=kind, task=task, text=is_text(kind))
 
 
-def check_family_in_double(kind: str, task: str) -> ModelCheck:
+def checked(kind: str, task: str) -> ModelCheck:
     rows = texts()
     try:
         single = tiny_model(kind, task)
@@ -45,23 +45,23 @@ def check_family_in_double(kind: str, task: str) -> ModelCheck:
         run(double, rows[0])
     except Exception:
         return check_model(single, rows)
-    check = check_model(double, rows)
-    outcomes = tuple(outcome.or_worse(try_method(single, rows, outcome.method)) for outcome in check.outcomes)
-    return replace(check, outcomes=outcomes)
+    found = check_model(double, rows)
+    outcomes = tuple(one.or_worse(try_method(single, rows, one.method)) for one in found.outcomes)
+    return replace(found, outcomes=outcomes)
 
 
 def texts() -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(1)
     words = [torch.randint(FIRST_WORD, VOCABULARY - 1, (length,), generator=generator) for length in LENGTHS]
-    for ids in words:
-        ids[-1] = IDS["eos_token_id"]  # some heads read this token
+    for row in words:
+        row[-1] = IDS["eos_token_id"]  # some heads read there
     return tuple(words)
 
 
 def run(model: PreTrainedModel, row: Tensor) -> None:
-    """Run a model; refuse outputs that are not finite or do not depend on the tokens."""
+    """Its own answer, which must be finite and depend on what it reads."""
     plain = PlainModel.of(model)
-    answers = [plain.logits(Batch(ids[None], torch.ones_like(ids[None]))) for ids in (row, row.roll(1))]
+    answers = [plain.answers(Batch(ids[None], torch.ones_like(ids[None]))) for ids in (row, row.roll(1))]
     if not answers[0]:
         raise NotBuilt("its output has no logits")
     for name, logits in answers[0].items():
@@ -75,19 +75,19 @@ def reason(error: Exception) -> str:
     return message_line(error) if isinstance(error, NotBuilt | ImportError) else describe_error(error)
 
 
-LIMIT = 120.0  # seconds for a model; most need two
+LIMIT = 120.0  # seconds for one model; most take two
 
 
 def sweep(
     kinds: Sequence[str] = (), *, jobs: int = 1, limit: float = LIMIT, on_result: Callable[[ModelCheck], None] = print
 ) -> list[ModelCheck]:
-    """Check every model type, or the given ones, with every task that tokenlight supports."""
+    """Every model type with every head that tokenlight explains, or those of the given types."""
     known = all_types()
-    selected = [look_up(kind, {name: name for name in known}, "model type", known) for kind in kinds] or list(known)
-    pairs = [(kind, task) for kind in selected for task in known[kind]]
+    wanted = [look_up(kind, {one: one for one in known}, "model type", known) for kind in kinds] or list(known)
+    pairs = [(kind, task) for kind in wanted for task in known[kind]]
     workers: SimpleQueue[Worker] = SimpleQueue()
-    all_workers = [Worker(limit) for _ in range(min(jobs, len(pairs)))]
-    for worker in all_workers:
+    made = [Worker(limit) for _ in range(min(jobs, len(pairs)))]
+    for worker in made:
         workers.put(worker)
 
     def check(pair: tuple[str, str]) -> ModelCheck:
@@ -97,15 +97,15 @@ def sweep(
         finally:
             workers.put(worker)
 
-    results: list[ModelCheck] = []
+    found: list[ModelCheck] = []
     try:
-        for result in in_threads(check, pairs, len(all_workers)):
+        for result in in_threads(check, pairs, len(made)):
             on_result(result)
-            results.append(result)
+            found.append(result)
     finally:
-        for worker in all_workers:
+        for worker in made:
             worker.stop()
-    return results
+    return found
 
 
 def in_threads(function: Callable[[Any], ModelCheck], items: Sequence[Any], threads: int) -> Iterator[ModelCheck]:
@@ -115,19 +115,19 @@ def in_threads(function: Callable[[Any], ModelCheck], items: Sequence[Any], thre
 
 @dataclass
 class Worker:
-    """A process that checks families one by one; it is replaced if it dies or takes too long."""
+    """A process that checks one family after another; a new one where the last has died or was too slow."""
 
     limit: float
     process: Any = None
-    connection: Any = field(default=None)
+    line: Any = field(default=None)
 
     def check(self, kind: str, task: str) -> ModelCheck:
         if self.process is None:
             self.start()
         try:
-            self.connection.send((kind, task))
-            if self.connection.poll(self.limit):
-                return self.connection.recv()
+            self.line.send((kind, task))
+            if self.line.poll(self.limit):
+                return self.line.recv()
             problem = f"took more than {self.limit:.0f} s"
         except (EOFError, OSError):
             problem = "its process died"
@@ -136,10 +136,10 @@ class Worker:
 
     def start(self) -> None:
         context = get_context("spawn")
-        self.connection, child_connection = context.Pipe()
-        self.process = context.Process(target=work, args=(child_connection,), daemon=True)
+        self.line, other = context.Pipe()
+        self.process = context.Process(target=work, args=(other,), daemon=True)
         self.process.start()
-        child_connection.close()
+        other.close()
 
     def stop(self) -> None:
         if self.process is not None:
@@ -148,8 +148,8 @@ class Worker:
             self.process = None
 
 
-def work(connection: Connection) -> None:
-    """Run in the process: check families until the connection is closed."""
+def work(line: Connection) -> None:
+    """In the process: checks what is asked for until nobody asks any more."""
     import torch
     from transformers.utils.logging import set_verbosity_error
 
@@ -158,11 +158,11 @@ def work(connection: Connection) -> None:
     warnings.simplefilter("ignore")
     while True:
         try:
-            kind, task = connection.recv()
+            kind, task = line.recv()
         except EOFError:
             return
         try:
-            result = check_family(kind, task)
+            found = check_family(kind, task)
         except Exception as error:
-            result = ModelCheck(kind, task, problem=f"the check itself failed: {describe_error(error)}")
-        connection.send(result)
+            found = ModelCheck(kind, task, problem=f"the check itself failed: {describe_error(error)}")
+        line.send(found)

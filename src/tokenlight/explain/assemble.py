@@ -1,244 +1,52 @@
-"""Makes explanations from what passes and methods return, with notes, and differences of two explanations."""
+"""Makes results from what a batch's passes return: explanations, explained answers, differences to foils."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import dropwhile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, TypedDict, TypeVar
 
 import torch
 from torch import Tensor
 
 from tokenlight.common.notes import Note
 from tokenlight.common.versions import library_versions
-from tokenlight.explain.in_batches import explain_in_batches
-from tokenlight.explain.running import RunOptions
-from tokenlight.heads.mask import HeadMask, model_name
+from tokenlight.explain.notes import answer_notes, input_notes, merge_notes, result_notes
+from tokenlight.heads.mask import model_name
 from tokenlight.methods import Attribution
 from tokenlight.methods.config import MethodConfig
 from tokenlight.record.recorder import Answer
+from tokenlight.results.explained_answer import Alternative, ExplainedAnswer
 from tokenlight.results.explanation import Explanation, keep_precision, trim_map
 from tokenlight.tasks.request import Request
-from tokenlight.tasks.targets import chosen_indices
+from tokenlight.tasks.selectors import ContinuationSelector
+from tokenlight.tasks.targets import selected_indices
 from tokenlight.tasks.task import Task
-from tokenlight.text.tokenized_text import Chat, Document, TokenizedText, parts
+from tokenlight.text.tokenized_text import parts
 
-if TYPE_CHECKING:
-    from tokenlight.explain.explainer import Explainer
-
-
-NOTICEABLE = 1e-4  # the share of what is explained
-NOTHING = 1e-12  # below it, a score has no shares
-SHOWN = 4  # tokens that a note names
+Result = TypeVar("Result")
+# Makes the result of one request; the last argument is its index in the batch of the answer and the attribution.
+Assemble = Callable[[Task, Request, MethodConfig, Answer, Attribution, int], Result]
+ALTERNATIVES = 5  # likeliest tokens that are kept for each token of an answer
 
 
-def input_notes(
-    task: Task, tokenized_text: TokenizedText, method_config: MethodConfig, targeted: bool
-) -> Iterator[Note]:
-    """What a reader should know of what went in."""
-    if tokenized_text.truncated:
-        end = "oldest" if isinstance(tokenized_text.text, Chat) else "first" if task.cut == "start" else "last"
-        yield Note("truncated", f"the text was too long: its {end} {tokenized_text.truncated} tokens were cut off")
-        yield from unread_documents(tokenized_text)
-    if targeted and not method_config.method.class_specific:
-        yield Note("target_ignored", f"{method_config.method.name} does not depend on the target")
-    if isinstance(heads := method_config.options.get("heads"), HeadMask):
-        opened = opened_layers(method_config)
-        also = f", and all heads of the {opened} of {len(heads.lit)} layers without a lit one" if opened else ""
-        yield Note("head_mask", f"{method_config.method.name}: relevance flows through {heads}{also}")
-    if method_config.full_options.get("units", "tokens") != "tokens":
-        units = method_config.full_options["units"]
-        spread = f"{method_config.method.name}: what the {units} score is spread evenly over their tokens"
-        yield Note("units", spread)
-    if method_config.contexts is not None:
-        how_many = (
-            "as many contexts as it took to settle"
-            if method_config.contexts.until_converged
-            else f"{method_config.contexts.count} contexts"
-        )
-        mean = f"{method_config.method.name}: the mean over {how_many} and the whole text (docs/contexts.md)"
-        yield Note("contexts", mean)
-        if task.reads_on:
-            measured = "for next tokens, means over contexts were measured to be less faithful than a single pass"
-            yield Note("contexts_of_next_tokens", f"{measured}: take contexts=0")
-    if method_config.rules is not None:
-        yield Note("own_rules", "explained with a rule table of the caller's own")
-
-
-def unread_documents(tokenized_text: TokenizedText) -> Iterator[Note]:
-    """Sources that were cut off with a part of the text: 0 would be taken for what the model made of them."""
-    lost: dict[str, list[str]] = {"": [], " in part": []}
-    for source in tokenized_text.documents:
-        spans = [
-            span
-            for segment, span in zip(tokenized_text.segments, tokenized_text.spans, strict=True)
-            if segment == source.segment
-        ]
-        start, end = source.span
-        before = text_between(tokenized_text, source, start, min((first for first, _ in spans), default=end))
-        behind = text_between(tokenized_text, source, max((last for _, last in spans), default=end), end)
-        if not any(start <= first < end for first, _ in spans):
-            lost[""].append(source.name)
-        elif before or behind:
-            lost[" in part"].append(source.name)
-    for how_much, names in lost.items():
-        if names:
-            unread = f"the model did not read all sources; cut off{how_much}: {', '.join(names)}"
-            yield Note("unread_documents", unread)
-
-
-def text_between(tokenized_text: TokenizedText, source: Document, start: int, end: int) -> str:
-    """Of the text that a source stands in, without blanks."""
-    return parts(tokenized_text.text)[source.segment][start : max(start, end)].strip()
-
-
-def merge_notes(task: Task, tokenized_text: TokenizedText, answer: Sequence[int]) -> Iterator[Note]:
-    """Where the tokenizer would cut the text and the tokens behind it otherwise, if they were one text."""
-    roles = set(task.tokenizer.all_special_ids)
-    before = list(dropwhile(roles.__contains__, tokenized_text.input_ids))  # what a tokenizer puts in front is no text
-
-    def again(ids: list[int]) -> list[int]:
-        return task.tokenizer.encode(task.tokenizer.decode(ids), add_special_tokens=False)
-
-    if again(before) == before and again([*before, *answer]) != [*before, *answer]:
-        shown = [repr(task.name_of(i)) for i in answer[:SHOWN]] + ["…"] * (len(answer) > SHOWN)
-        told = f"explained are the tokens as given behind the text ({', '.join(shown)})"
-        yield Note("other_tokens", f"{told}: as one text, both would be cut into other tokens")
-
-
-def result_notes(
-    method_config: MethodConfig, score: float, scores: Tensor, extras: Mapping[str, float], precision: torch.dtype
-) -> Iterator[Note]:
-    """What a reader should know of what came out, computed in this precision."""
-    yield from (
-        Note(warning.code, warning.text) for warning in result_warnings(method_config, score, scores, extras, precision)
-    )
-
-
-def answer_notes(
-    method_config: MethodConfig, numbers: Tensor, matrix: Tensor, extras: Mapping[str, Tensor], precision: torch.dtype
-) -> Iterator[Note]:
-    """The same for the tokens of an answer [step] and their scores [step, token]: each warning once, for the worst."""
-    worst: dict[str, tuple[ScoreWarning, int]] = {}
-    count: Counter[str] = Counter()
-    for step, (number, scores) in enumerate(zip(numbers.tolist(), matrix, strict=True)):
-        own = {name: float(values[step]) for name, values in extras.items() if values.ndim == 1}
-        for warning in result_warnings(method_config, number, scores, own, precision):
-            count[warning.code] += 1
-            if warning.code not in worst or warning.size > worst[warning.code][0].size:
-                worst[warning.code] = warning, step
-    for code, (warning, step) in worst.items():
-        others = f", and {count[code] - 1} more of its tokens" if count[code] > 1 else ""
-        which = f" (token {step + 1} of the answer{others})" if len(matrix) > 1 else ""
-        yield Note(code, warning.text + which)
-
-
-class ScoreWarning(NamedTuple):
-    """A warning about scores: what it is about, how large that is, and the sentence."""
-
-    code: str
-    size: float
-    text: str
-
-
-def result_warnings(
-    method_config: MethodConfig, score: float, scores: Tensor, extras: Mapping[str, float], precision: torch.dtype
-) -> Iterator[ScoreWarning]:
-    name, largest = method_config.method.name, float(scores.abs().max())
-    missed, residual = abs(extras.get("completeness", 0.0)), abs(extras.get("residual", 0.0))
-    if missed > 0.05 * max(abs(score), largest):
-        yield ScoreWarning(
-            "completeness", missed, f"{name} misses {missed:.2g} of the change it explains: take more steps"
-        )
-    if residual > 1e-2 * max(1.0, abs(score)):  # more than rounding of single precision
-        half = torch.finfo(precision).bits < 32
-        cause = f"rounding to {precision}, or " if half else ""
-        text = f"scores and shares miss {residual:.2g} of the whole: {cause}the rules do not cover this target"
-        yield ScoreWarning("residual", residual, text)
-    masked = isinstance(
-        heads := method_config.options.get("heads"), HeadMask
-    )  # dark heads stop relevance, which is no rounding
-    if masked and not heads.count:
-        instead = (
-            "relevance flows through all heads"
-            if opened_layers(method_config)
-            else "only the residual stream carries relevance"
-        )
-        yield ScoreWarning("no_head", 0.0, f"no head is lit: {instead}")
-    dropped = abs(extras.get("masked_share", 0.0)) / max(explained_whole(method_config, score), NOTHING)
-    if masked and heads.calibrated is None and dropped > 0.5:  # calibrated strengths hold back what disturbs
-        text = f"the head mask drops {dropped:.0%} of the relevance: few heads are lit, or none in some layers"
-        remedy = ". empty='all' keeps it" if method_config.full_options.get("empty") == "drop" else ""
-        yield ScoreWarning("dropped", dropped, text + remedy)
-    if method_config.method.signed and not masked and 0 < largest < NOTICEABLE * abs(score):
-        text = f"no score of {name} reaches {NOTICEABLE:g} of what it explains: there is little but rounding"
-        cause = (
-            ". A norm right behind the embeddings does that: take read='blocks'"
-            if reads_embeddings(method_config)
-            else ""
-        )
-        yield ScoreWarning("rounding", abs(score), text + cause)
-    if not largest:
-        yield ScoreWarning("zero", 0.0, f"every score of {name} is 0 on this text")
-
-
-def opened_layers(method_config: MethodConfig) -> int:
-    """How many layers have no lit head and let relevance flow through all of theirs instead."""
-    gates = (
-        method_config.method.passes[0].gates_with(method_config.full_options) if method_config.method.passes else None
-    )
-    return int(gates.layers_without_heads.sum()) if gates is not None and gates.empty == "all" else 0
-
-
-def explained_whole(method_config: MethodConfig, score: float) -> float:
-    """What the relevance of all tokens would add up to: the score, or 1 where it starts from 1."""
-    return 1.0 if method_config.method.passes and method_config.method.passes[0].unit else abs(score)
-
-
-def reads_embeddings(method_config: MethodConfig) -> bool:
-    return method_config.full_options.get("read") == "embeddings"
-
-
-def is_signed(method_config: MethodConfig, task: Task, foil: str | None) -> bool:
-    """Differences of two explanations have a sign; lengths have none."""
-    apart = method_config.method.explains_separately(task, foil is not None)
-    return apart or (method_config.method.signed and method_config.full_options.get("reduce", "sum") == "sum")
-
-
-def presentation_of(
-    task: Task, method_config: MethodConfig, probability: float | None, quantity: str | None
-) -> dict[str, str]:
-    """The fields of a result that only views read: what method and explained number are called, and the caution."""
-    score_word = "output" if probability is None else task.score_word
-    return {
-        "method_title": method_config.method.title,
-        "method_caution": method_config.method.caution,
-        "score_word": "logits above the mean" if quantity == "log_probability" else score_word,
-    }
-
-
-def assemble(
-    explainer: "Explainer",
-    request: Request,
-    method_config: MethodConfig,
-    answer: Answer,
-    attribution: Attribution,
-    place: int,
+def assemble_explanation(
+    task: Task, request: Request, method_config: MethodConfig, answer: Answer, attribution: Attribution, i: int
 ) -> Explanation:
-    """The explanation of the text at this place of the batch."""
-    task, tokenized_text = explainer.task, request.tokenized_text
-    target, foil = task.describe(tokenized_text, answer.selectors, place)
-    prediction, probability = task.prediction(tokenized_text, answer.output, request.resolved, place)
-    scores = keep_precision(attribution.scores[place, : len(tokenized_text)])
-    extras = {name: float(value[place]) for name, value in attribution.extras.items()}
-    if request.resolved.answer or request.given:  # an answer's later tokens have their reasons in earlier ones, too
-        extras["answer_share"] = float(attribution.scores[place, len(tokenized_text) :].sum())
-    score = float(answer.score[place])
-    found = result_notes(method_config, score, scores, extras, attribution.scores.dtype)
-    notes = [*input_notes(task, tokenized_text, method_config, request.named), *found]
-    indices, foil_indices = chosen_indices(answer.selectors, place)
-    if request.named and task.reads_on and indices:
-        notes += merge_notes(task, tokenized_text, request.given + indices)
+    """The explanation of the i-th text of a batch."""
+    tokenized_text, resolved = request.tokenized_text, request.target
+    target, foil = task.describe(tokenized_text, answer.selectors, i)
+    prediction, probability = task.prediction(tokenized_text, answer.output, resolved, i)
+    scores = keep_precision(attribution.scores[i, : len(tokenized_text)])
+    extras = {name: float(value[i]) for name, value in attribution.extras.items()}
+    if resolved.continuation or resolved.given:  # later tokens of an answer also depend on its earlier ones
+        extras["answer_share"] = float(attribution.scores[i, len(tokenized_text) :].sum())
+    score = float(answer.score[i])
+    notes = [
+        *input_notes(task, tokenized_text, method_config, request.named),
+        *result_notes(method_config, score, scores, extras, attribution.scores.dtype),
+    ]
+    indices, foil_indices = selected_indices(answer.selectors, i)
+    if request.named and task.generates and indices:
+        notes += merge_notes(task, tokenized_text, resolved.given + indices)
     if indices and indices == foil_indices:
         notes.append(Note("foil_predicted", "the model predicts the foil itself: the explained difference is 0"))
     return Explanation(
@@ -256,58 +64,134 @@ def assemble(
         method=method_config.method.name,
         options={**method_config.described_options, **request.quantity},
         task=task.name,
-        model=model_name(explainer.inner),
+        model=model_name(task.model),
         signed=is_signed(method_config, task, foil),
         **presentation_of(task, method_config, probability, request.quantity.get("quantity")),
-        position=request.resolved.position,
+        position=resolved.position,
         indices=indices,
         foil_indices=foil_indices,
         documents=tokenized_text.documents,
-        given=request.given,
+        given=resolved.given,
         extras=extras,
-        maps={name: trim_map(name, value[place], len(tokenized_text)) for name, value in attribution.maps.items()},
+        maps={name: trim_map(name, value[i], len(tokenized_text)) for name, value in attribution.maps.items()},
         notes=tuple(notes),
         fused=attribution.fused,
         versions=library_versions(),
-        explainer=explainer,
     )
 
 
-def explain_requests(
-    explainer: "Explainer",
-    requests: Sequence[Request],
-    method_configs: Mapping[str, MethodConfig],
-    run_options: RunOptions,
-) -> dict[str, list[Explanation]]:
-    """For every job its explanations of all texts."""
-    split_foil = [one.split_foil(explainer.task) for one in requests]
-    found = explain_in_batches(
-        explainer, [one for parts in split_foil for one in parts], method_configs, run_options, assemble
+def assemble_answer(
+    task: Task, request: Request, method_config: MethodConfig, answer: Answer, attribution: Attribution, i: int
+) -> ExplainedAnswer:
+    """The explained answer of the i-th prompt of a batch; each part of the attribution is a token of the answer."""
+    model_input, ids = request.model_input, request.target.continuation
+    numbers, logits = continuation_numbers(answer, i, len(ids))
+    prompt, text = request.tokenized_text.text, parts(model_input.text)[-1]
+    assert not isinstance(prompt, tuple), "a pair has no continuation"
+    matrix = keep_precision(attribution.scores[i, : len(ids), : len(model_input)])
+    extras = {name: value[i, : len(ids)].cpu().to(matrix.dtype) for name, value in attribution.extras.items()}
+    notes = [
+        *input_notes(task, request.tokenized_text, method_config, False),
+        *merge_notes(task, request.tokenized_text, ids),
+        *answer_notes(method_config, numbers.cpu(), matrix, extras, task.model.dtype),
+    ]
+    alternatives = likeliest_tokens(task, logits)
+    probability, quantity = alternatives[0][0].probability, request.quantity.get("quantity")
+    return ExplainedAnswer(
+        prompt=prompt,
+        answer=text,
+        tokens=model_input.tokens,
+        special=torch.tensor(model_input.special),
+        segments=model_input.segments,
+        spans=model_input.spans,
+        ids=ids,
+        documents=request.tokenized_text.documents,
+        matrix=matrix,
+        numbers=numbers.cpu().to(matrix.dtype),
+        log_probabilities=log_probabilities(logits, ids).cpu().to(matrix.dtype),
+        alternatives=alternatives,
+        method=method_config.method.name,
+        options={**method_config.described_options, **request.quantity},
+        model=model_name(task.model),
+        task=task.name,
+        signed=is_signed(method_config, task, None),
+        **presentation_of(task, method_config, probability, quantity),
+        extras=extras,
+        notes=tuple(notes),
+        versions=library_versions(),
+        fused=attribution.fused,
     )
-    return {name: differences_of(results, map(len, split_foil)) for name, results in found.items()}
 
 
-def differences_of(results: Sequence[Explanation], counts: Iterable[int]) -> list[Explanation]:
-    """Where there are two for a text, the first minus the second."""
-    rest = iter(results)
-    groups = [[next(rest) for _ in range(count)] for count in counts]
-    return [group[0] if len(group) == 1 else minus(*group) for group in groups]
+def is_signed(method_config: MethodConfig, task: Task, foil: str | None) -> bool:
+    """Whether scores can be negative: those of signed methods, and differences of two explanations."""
+    is_difference = method_config.method.explains_separately(task, foil is not None)
+    return is_difference or (method_config.method.signed and method_config.full_options.get("reduce", "sum") == "sum")
 
 
-def minus(one: Explanation, other: Explanation) -> Explanation:
-    """Scores and all numbers about them are differences."""
+class Presentation(TypedDict):
+    """The fields of a result that only views read: what method and explained number are called, and the caution."""
+
+    method_title: str
+    method_caution: str
+    score_word: str
+
+
+def presentation_of(
+    task: Task, method_config: MethodConfig, probability: float | None, quantity: str | None
+) -> Presentation:
+    score_word = "output" if probability is None else task.score_word
+    return Presentation(
+        method_title=method_config.method.title,
+        method_caution=method_config.method.caution,
+        score_word="logits above the mean" if quantity == "log_probability" else score_word,
+    )
+
+
+def continuation_numbers(answer: Answer, i: int, count: int) -> tuple[Tensor, Tensor]:
+    """For each token of the i-th text's continuation: the explained number [step], and logits [step, index]."""
+    selector = answer.selectors[0]
+    assert isinstance(selector, ContinuationSelector), "continuations have selectors of their own"
+    output = {"logits": answer.output["logits"][i, None]}
+    numbers = selector.map(lambda tensor: tensor[i, None]).numbers(output)[0, :count]
+    return numbers, output["logits"][0, :count].double()
+
+
+def log_probabilities(logits: Tensor, ids: Sequence[int]) -> Tensor:
+    """[step] from logits [step, index]"""
+    return logits.log_softmax(-1)[torch.arange(len(ids)), torch.tensor(ids)]
+
+
+def likeliest_tokens(task: Task, logits: Tensor) -> list[list[Alternative]]:
+    """For each step the likeliest tokens, from logits [step, index]."""
+    top = logits.softmax(-1).topk(min(ALTERNATIVES, logits.shape[-1]))
+    return [
+        [Alternative(task.name_of(i), i, probability) for i, probability in zip(indices, probabilities, strict=True)]
+        for indices, probabilities in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    ]
+
+
+def subtract_foils(explanations: Sequence[Explanation], counts: Iterable[int]) -> list[Explanation]:
+    """One explanation per text; where `counts` says that a text has two, the target's minus the foil's."""
+    remaining = iter(explanations)
+    groups = [[next(remaining) for _ in range(count)] for count in counts]
+    return [group[0] if len(group) == 1 else subtract(*group) for group in groups]
+
+
+def subtract(target: Explanation, foil: Explanation) -> Explanation:
+    """The target's explanation with differences as scores and as all numbers about them."""
     return replace(
-        one,
-        scores=one.scores - other.scores,
-        score=one.score - other.score,
-        foil=other.target,
-        foil_indices=other.indices,
+        target,
+        scores=target.scores - foil.scores,
+        score=target.score - foil.score,
+        foil=foil.target,
+        foil_indices=foil.indices,
         signed=True,
-        extras=differences(one.extras, other.extras),
-        maps=differences(one.maps, other.maps),
-        notes=tuple(dict.fromkeys((*one.notes, *other.notes))),
+        extras=differences(target.extras, foil.extras),
+        maps=differences(target.maps, foil.maps),
+        notes=tuple(dict.fromkeys((*target.notes, *foil.notes))),
     )
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value - other[name] for name, value in one.items()}
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value - second[name] for name, value in first.items()}

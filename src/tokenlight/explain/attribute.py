@@ -9,9 +9,10 @@ from transformers import PreTrainedModel
 
 from tokenlight._compat.torch_internals import is_out_of_memory
 from tokenlight.common.errors import RefusedValue, UnsupportedModelError
+from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.memory import refuse_too_large, shape_of
+from tokenlight.explain.options import DEFAULT_RUN_OPTIONS, RunOptions
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import RunOptions, run_configs
 from tokenlight.methods import Attribution, find_method
 from tokenlight.methods.config import MethodConfig, Option
 from tokenlight.model import config as model_config
@@ -21,7 +22,7 @@ from tokenlight.model.instrumentation_cache import borrowed_model
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks import task_of
-from tokenlight.tasks.targets import ResolvedTarget, Target, TargetSpecs, shared_function, spread
+from tokenlight.tasks.targets import BatchTarget, ResolvedTarget, TargetSpecs, shared_function, spread
 from tokenlight.text.batch import Batch
 
 
@@ -42,10 +43,10 @@ def attribute(
     """Scores [batch, token] for token ids of your own.
 
     `target` and `foil` are an index for all rows or one for each row; `target` may also be a function of the model
-    output. Models that answer for every token take (position, index), extractive question answering takes (first token,
-    last token). With `low_memory`, blocks are computed again in the backward pass: less memory, more time, the same
-    scores. `fused` decides whether attention runs as one operation or step by step; by default it is fused unless a
-    method needs the attention weights.
+    output. Models with an output for every token take (position, index), extractive question answering takes (first
+    token, token after the last). With `low_memory`, blocks are computed again in the backward pass: less memory, more
+    time, the same scores. `fused` decides whether attention runs as one operation or step by step; by default it is
+    fused unless a method needs the attention weights.
     """
     inputs = (input_ids, attention_mask, token_type_ids)
     run_options = RunOptions(low_memory=low_memory, fused=fused)
@@ -62,9 +63,9 @@ def attribute_ids(
     target: TargetSpecs | Tensor = None,
     foil: TargetSpecs | Tensor = None,
     rules: RuleTable | None = None,
-    run_options: RunOptions = RunOptions(),  # noqa: B008  # frozen
+    run_options: RunOptions = DEFAULT_RUN_OPTIONS,
 ) -> Attribution:
-    """Everything that a method finds, not its scores alone."""
+    """Scores, extras and maps of a method."""
     with borrowed_model(model) as instrumented:
         method_config = MethodConfig.for_model(find_method(method), options, instrumented.model, rules)
         batch = raw_batch(input_ids, attention_mask, token_type_ids, instrumented).map(
@@ -73,13 +74,16 @@ def attribute_ids(
         targets, foils = (spread(plain(x), len(input_ids), n) for x, n in ((target, "target"), (foil, "foil")))
         function = shared_function(targets, foils)
         task = task_of(instrumented.model)
-        resolved = [
-            ResolvedTarget() if function else task.resolve_target_ids(t, f) for t, f in zip(targets, foils, strict=True)
-        ]
-        plan = plan_passes(Target(task, tuple(resolved), function), [method_config])
+        resolved = tuple(
+            task.resolve_target_ids(target, foil)
+            if function is None
+            else ResolvedTarget(kind="function", function=function)
+            for target, foil in zip(targets, foils, strict=True)
+        )
+        plan = plan_passes(BatchTarget(task, resolved), [method_config])
         refuse_too_large(shape_of(instrumented), plan, input_ids.shape, run_options.record_options, instrumented.device)
         with refusing_too_many_tokens(instrumented.model, input_ids.shape[1]):
-            _, (attribution,) = run_configs(instrumented, batch, plan, record_options=run_options.record_options)
+            _, (attribution,) = execute_plan(instrumented, batch, plan, record_options=run_options.record_options)
     return attribution
 
 

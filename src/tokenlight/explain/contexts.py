@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.common.errors import RefusedValue, UnsupportedModelError
-from tokenlight.explain.execute import run_once
+from tokenlight.explain.passes import run_passes
 from tokenlight.explain.plan import PassPlan
 from tokenlight.methods import Attribution
 from tokenlight.methods.perturbation import remove_tokens, replacement
@@ -20,26 +20,25 @@ from tokenlight.tasks.selectors import OutputSelector, repeat_selectors
 from tokenlight.text.batch import Batch
 from tokenlight.text.removal import Contexts, Removal
 
-WHOLE = 1.0  # what the whole text weighs beside a pair of contexts
-CONVERGED = 0.04  # the error's share of what scores vary by: about 0.98 is the correlation with what more contexts give
+WHOLE_TEXT_WEIGHT = 1.0  # of the whole text in the mean, where a pair of contexts has weight 1
+CONVERGED = 0.04  # of the variance of scores: then scores correlate by about 0.98 with those of more contexts
 
 
 @dataclass(frozen=True)
-class Changed:
-    """Texts with gaps, and where their scores belong."""
+class ChangedBatch:
+    """Texts without some of their tokens, and the positions of the scores in the whole texts."""
 
     batch: Batch
     selectors: tuple[OutputSelector, ...]
-    left: Tensor  # [batch, token] bool: those that are still there
-    places: Tensor | None = None  # [batch, token] where each of them stands now; None: where it was
+    left: Tensor  # [batch, token] bool: tokens that are not removed
+    positions: Tensor | None = None  # [batch, token] where each of them is in the changed text; None: unchanged
 
-    def back(self, scores: Tensor) -> Tensor:
-        """[batch, ..., token] in the order of the whole texts; 0 for what is gone."""
-        parts = (-1, *(1,) * (scores.ndim - 2), self.left.shape[1])  # an axis for the parts of an answer
-        left = self.left.view(parts)
-        if self.places is not None:
-            places = self.places.clamp_min(0).view(parts).expand(*scores.shape[:-1], -1)
-            scores = scores.gather(-1, places)
+    def restore(self, scores: Tensor) -> Tensor:
+        """Scores [batch, ..., token] in the order of the whole texts; 0 for removed tokens."""
+        shape = (-1, *(1,) * (scores.ndim - 2), self.left.shape[1])  # with an axis for the parts of an answer
+        left = self.left.view(shape)
+        if self.positions is not None:
+            scores = scores.gather(-1, self.positions.clamp_min(0).view(shape).expand(*scores.shape[:-1], -1))
         return torch.where(left, scores, 0.0)
 
 
@@ -48,55 +47,51 @@ def run_in_contexts(
     batch: Batch,
     plan: PassPlan,
     contexts: Contexts,
-    selectors: tuple[OutputSelector, ...],
     whole: Sequence[Attribution],
     record_options: RecordOptions,
-    each: bool,
 ) -> list[Attribution]:
-    """What the jobs of a plan find in the mean; `whole` is what they find on the whole texts."""
+    """The mean attributions of a plan whose target has selectors; `whole` are those of the whole texts."""
+    selectors = plan.target.selectors
+    assert selectors is not None, "the target is fixed before its text changes"
     present = contexts_of(batch, contexts, selectors)  # [context, batch, token]
-    removal = contexts.removal or removals_for(instrumented, batch)
-    samples = [Samples.beside(one, present, batch.attention_mask.bool()) for one in whole]
+    removals = contexts.removal or removals_for(instrumented, batch)
+    samples = [Samples.beside(attribution, present, batch.attention_mask.bool()) for attribution in whole]
     at_once = present.shape[1] if record_options.by_block else contexts.together(*present.shape[1:])
     rows = torch.arange(present.shape[1], device=present.device)
     for first in range(0, contexts.count, contexts.round):
         last = first + contexts.round
-        for number, gap in enumerate(removal):
-            of_gap = [c for c in range(first, last) if c // 2 % len(removal) == number]
-            texts = torch.cartesian_prod(rows.new_tensor(of_gap), rows)  # [changed text, (context, row)]
-            # Where a text is too short to lose anything, its scores are known.
+        for number, removal in enumerate(removals):
+            of_removal = [c for c in range(first, last) if c // 2 % len(removals) == number]
+            texts = torch.cartesian_prod(rows.new_tensor(of_removal), rows)  # [changed text, (context, row)]
+            # Texts that are too short to lose a token have the scores of the whole text.
             texts = texts[~present[texts[:, 0], texts[:, 1]].all(1)]
-            together = 1 if gap == "delete" and reads_one_by_one(instrumented) else at_once
-            for context, row in (some.unbind(1) for some in texts.split(together) if len(some)):
-                changed = with_removed_units(instrumented, batch, selectors, row, ~present[context, row], gap)
-                _, found = run_once(
-                    instrumented,
-                    changed.batch,
-                    plan,
-                    record_options=record_options,
-                    each=each,
-                    chosen=changed.selectors,
+            together = 1 if removal == "delete" and reads_one_by_one(instrumented) else at_once
+            for context, row in (batch_texts.unbind(1) for batch_texts in texts.split(together) if len(batch_texts)):
+                changed = with_removed_units(instrumented, batch, selectors, row, ~present[context, row], removal)
+                target = replace(plan.target, selectors=changed.selectors)
+                _, attributions = run_passes(
+                    instrumented, changed.batch, replace(plan, target=target), record_options=record_options
                 )
-                for own, one in zip(samples, found, strict=True):
-                    own.note(context, row, changed.back(one.scores), one.extras)
-        for own in samples:
-            own.count(first, last, rows)
-        rows = rows[~torch.stack([own.converged for own in samples]).all(0)[rows]]
+                for method_samples, attribution in zip(samples, attributions, strict=True):
+                    method_samples.add(context, row, changed.restore(attribution.scores), attribution.extras)
+        for method_samples in samples:
+            method_samples.count(first, last, rows)
+        rows = rows[~torch.stack([method_samples.converged for method_samples in samples]).all(0)[rows]]
         if not len(rows):
             break
-    return [own.averaged(contexts.until_converged) for own in samples]
+    return [method_samples.averaged(contexts.until_converged) for method_samples in samples]
 
 
 @dataclass
 class Samples:
-    """What a job finds in each context."""
+    """The scores of a method in each context."""
 
     whole: Attribution
     present: Tensor  # [context, batch, token]
     real: Tensor  # [batch, token] bool: no padding
     scores: Tensor  # [context, batch, (part,) token]
     residuals: Tensor | None  # [context, batch, (part)]
-    pairs: Tensor  # [pair, batch] bool: those that count
+    pairs: Tensor  # [pair, batch] bool: those that are averaged
     converged: Tensor  # [batch] bool
 
     @classmethod
@@ -112,13 +107,13 @@ class Samples:
             torch.zeros(len(scores), dtype=torch.bool, device=scores.device),
         )
 
-    def note(self, context: Tensor, row: Tensor, scores: Tensor, extras: Mapping[str, Tensor]) -> None:
+    def add(self, context: Tensor, row: Tensor, scores: Tensor, extras: Mapping[str, Tensor]) -> None:
         self.scores[context, row] = scores.to(self.scores)
         if self.residuals is not None:
             self.residuals[context, row] = extras["residual"].to(self.residuals)
 
     def count(self, first: int, last: int, rows: Tensor) -> None:
-        """These contexts of these texts count, unless the scores had settled before: then others ask for more."""
+        """Average these contexts for these texts, unless their scores had converged before another method's."""
         self.pairs[first // 2 : last // 2, rows[~self.converged[rows]]] = True
         mean, error = self._mean_and_error()
         free = ~self.present.all(0)  # [batch, token]
@@ -128,7 +123,7 @@ class Samples:
             self.converged[row] |= noise <= CONVERGED * float(scores.var(correction=0) if scores.numel() else 0.0)
 
     def averaged(self, until_converged: bool) -> Attribution:
-        """What is conserved is conserved in each context, so of all residuals the largest is the one to know."""
+        """The mean attribution. Relevance is conserved in each context, so the largest residual is reported."""
         mean, error = self._mean_and_error()
         like, pairs = self.whole.scores, self.pairs.sum(0)
         extras: dict[str, Tensor] = {}
@@ -146,47 +141,50 @@ class Samples:
     def _mean_and_error(self) -> tuple[Tensor, Tensor]:
         """[batch, (part,) token] the mean over pairs of contexts and the whole text, and its standard error.
 
-        A pair gives a token the score that it has where it is there; where it is there in both, their mean. The whole
-        text is no draw: it adds nothing to the error.
+        In a pair, a token has its score in the context that it is present in; if it is present in both, their mean.
+        The whole text is not random and adds nothing to the error.
         """
         shape = (len(self.pairs), 2, *self.scores.shape[1:])
-        there = self.present if self.scores.ndim == 3 else self.present[:, :, None]
-        there = there.expand_as(self.scores).to(self.scores).view(shape)
-        pairs = (self.scores.view(shape) * there).sum(1) / there.sum(1)  # [pair, batch, (part,) token]
+        present = self.present if self.scores.ndim == 3 else self.present[:, :, None]
+        present = present.expand_as(self.scores).to(self.scores).view(shape)
+        pairs = (self.scores.view(shape) * present).sum(1) / present.sum(1)  # [pair, batch, (part,) token]
         counts = self.pairs.to(pairs).view(*self.pairs.shape, *(1,) * (pairs.ndim - 2))
         number = counts.sum(0)
         total = (pairs * counts).sum(0)
-        away = ((pairs - total / number) * counts).square().sum(0)
-        mean = (total + WHOLE * self.whole.scores.to(pairs)) / (number + WHOLE)
-        return mean, (away / (number - 1).clamp_min(1) * number).sqrt() / (number + WHOLE)
+        squares = ((pairs - total / number) * counts).square().sum(0)
+        mean = (total + WHOLE_TEXT_WEIGHT * self.whole.scores.to(pairs)) / (number + WHOLE_TEXT_WEIGHT)
+        return mean, (squares / (number - 1).clamp_min(1) * number).sqrt() / (number + WHOLE_TEXT_WEIGHT)
 
 
 def contexts_of(batch: Batch, contexts: Contexts, selectors: Sequence[OutputSelector]) -> Tensor:
-    """[context, batch, token] bool: what is there; padding counts as there."""
-    units = units_to_take(batch, selectors)
+    """[context, batch, token] bool: the tokens that are present; padding counts as present."""
+    units = unit_numbers(batch, selectors)
     present = torch.ones(contexts.count, *units.shape, dtype=torch.bool)
     for row, (ids, real, numbers) in enumerate(zip(batch.input_ids, batch.attention_mask.bool(), units, strict=True)):
         present[:, row, real.cpu()] = contexts.present(ids[real], numbers[real])
     return present.to(units.device)
 
 
-def units_to_take(batch: Batch, selectors: Sequence[OutputSelector]) -> Tensor:
-    """[batch, token] the number of each token's unit; -1 for what stays: added tokens, and those that are read."""
+def unit_numbers(batch: Batch, selectors: Sequence[OutputSelector]) -> Tensor:
+    """[batch, token] the number of each token's unit; -1 for tokens that are never removed.
+
+    Those are special tokens and tokens whose output is read.
+    """
     if "tokens" in batch.units:
         free = batch.units["tokens"] >= 0
     else:
         free = batch.attention_mask.bool() if batch.special is None else ~batch.special & batch.attention_mask.bool()
     read = torch.zeros_like(free)
     for selector in selectors:
-        for places in (selector.row, selector.foil_query_position, selector.position, selector.reads_at):
-            if places is not None:
-                read.scatter_(1, places.reshape(len(read), -1).to(read.device), True)
+        for positions in (selector.row, selector.foil_query_position, selector.position, selector.reads_at):
+            if positions is not None:
+                read.scatter_(1, positions.reshape(len(read), -1).to(read.device), True)
     free = free & ~read
     return torch.where(free, free.cumsum(1) - 1, -1)
 
 
 def removals_for(instrumented: InstrumentedModel, batch: Batch) -> tuple[Removal, ...]:
-    """What suits the model: the tokens that an encoder's vocabulary has for nothing; else nothing at all."""
+    """The default removals: by padding and mask tokens for encoders that have them, else by deletion."""
     reads_by_padding = classifies(instrumented.model) and behavior_of(instrumented).reads_last
     if reads_by_padding or batch.mask_id is None:
         return ("delete",)
@@ -205,35 +203,39 @@ def with_removed_units(
     batch: Batch,
     selectors: tuple[OutputSelector, ...],
     rows: Tensor,
-    gone: Tensor,
-    gap: Removal,
-) -> Changed:
-    """These rows of the batch without some of their tokens [row, token]."""
+    removed: Tensor,
+    removal: Removal,
+) -> ChangedBatch:
+    """These rows of the batch without the tokens `removed` [row, token]."""
     selectors = repeat_selectors(selectors, rows)
-    left = batch.attention_mask[rows].bool() & ~gone
-    if gap == "delete":
+    left = batch.attention_mask[rows].bool() & ~removed
+    if removal == "delete":
         if any(selector.function is not None for selector in selectors):
             raise RefusedValue(
-                "a target that is a function of the output may count tokens: use gaps other than 'delete'"
+                "a target that is a function of the output may count tokens: use another removal= than 'delete'"
             )
         known = padding_id(instrumented.model)  # some models find the end of a text by it, whatever the mask says
         padded = batch if known in (None, NO_PADDING) else replace(batch, pad_id=known)
-        short, places = padded.map(lambda tensor: tensor[rows]).without(gone)
-        moved = tuple(selector.moved(places) for selector in selectors)
-        return Changed(fix_positions(instrumented.model, short), moved, left, places)
-    some = fix_positions(instrumented.model, batch).map(lambda tensor: tensor[rows])  # a gap must not move other tokens
-    if gap == "hide" and sees_hidden(instrumented):
+        short, positions = padded.map(lambda tensor: tensor[rows]).without(removed)
+        moved = tuple(selector.moved(positions) for selector in selectors)
+        return ChangedBatch(fix_positions(instrumented.model, short), moved, left, positions)
+    # The position ids of the whole text, so that replaced tokens do not move others.
+    replaced = fix_positions(instrumented.model, batch).map(lambda tensor: tensor[rows])
+    if removal == "hide" and sees_hidden(instrumented):
         raise UnsupportedModelError(
-            f"{type(instrumented.model).__name__} reads tokens that attention_mask hides: use gaps other than 'hide'"
+            f"{type(instrumented.model).__name__} reads tokens that attention_mask hides: use another removal= than "
+            "'hide'"
         )
-    if gap != "hide":
-        token = replacement(batch, gap)
+    if removal != "hide":
+        token = replacement(batch, removal)
         if token is None:
-            raise RefusedValue(f"removal={gap!r}: the vocabulary has no {gap} token here; take 'delete' or 'hide'")
+            raise RefusedValue(
+                f"removal={removal!r}: the vocabulary has no {removal} token here; take 'delete' or 'hide'"
+            )
         if (
             token == padding_id(instrumented.model)
             and classifies(instrumented.model)
             and behavior_of(instrumented).reads_last
         ):
             raise RefusedValue("this classifier finds the end of a text by the padding token: take removal='delete'")
-    return Changed(remove_tokens(instrumented, some, gone, gap), selectors, left)
+    return ChangedBatch(remove_tokens(instrumented, replaced, removed, removal), selectors, left)

@@ -1,81 +1,46 @@
-"""The Explainer: texts in, explanations out; and its summary as a line or a table."""
+"""The Explainer: texts in, explanations out, by encode → resolve → plan → execute → assemble."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from html import escape
-from typing import Any, overload
+from dataclasses import replace
+from typing import Any, TypeVar, overload
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tokenlight.common.errors import RefusedValue
 from tokenlight.common.option_values import DEFAULT_QUANTITY, Quantity, check_quantity
-from tokenlight.explain.answers import AnswerLike, Generated, answer_request, assemble_answer, generate
-from tokenlight.explain.assemble import explain_requests
-from tokenlight.explain.in_batches import explain_in_batches
-from tokenlight.explain.inquiry import resolve_requests
-from tokenlight.explain.running import RunOptions
+from tokenlight.common.progress import track
+from tokenlight.explain.assemble import Assemble, assemble_answer, assemble_explanation, subtract_foils
+from tokenlight.explain.describe import describe_in_a_line, describe_in_html
+from tokenlight.explain.encode import collate_requests, collate_texts, encode_with_documents, group_by_length
+from tokenlight.explain.execute import execute_plan
+from tokenlight.explain.generate import AnswerLike, Generated, generate_ids
+from tokenlight.explain.memory import refuse_too_large, shape_of
+from tokenlight.explain.options import DEFAULT_RUN_OPTIONS, NO_RESOURCES, Resources, RunOptions
+from tokenlight.explain.plan import plan_passes
+from tokenlight.explain.resolve import answer_request, resolve_requests
 from tokenlight.methods import find_method
 from tokenlight.methods.config import MethodConfig, Option, configs_for
-from tokenlight.model.behavior_probes import behavior_of
-from tokenlight.model.config import embedding_rows, layers_and_heads, padding_id
 from tokenlight.model.private_copy import unwrap
 from tokenlight.results.answer_propagation import Form
 from tokenlight.results.explained_answer import ExplainedAnswer
 from tokenlight.results.explanation import Explanation, ExplanationDict, ExplanationList
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks import task_of_class
-from tokenlight.tasks.targets import TargetSpecs
+from tokenlight.tasks.request import Request
+from tokenlight.tasks.targets import BatchTarget, TargetSpecs
 from tokenlight.tasks.task import Task
-from tokenlight.text.batch import Batch, collate
-from tokenlight.text.documents import Documents, attach_documents, documents_for
+from tokenlight.text.batch import Batch
+from tokenlight.text.documents import Documents
 from tokenlight.text.tokenize import Messages, Prompt, Prompts, texts_of
-from tokenlight.text.tokenized_text import Text, Texts, TokenizedText, is_whole
+from tokenlight.text.tokenized_text import Text, Texts, TokenizedText
 
-SHOWN_LABELS = 5
-
-
-def line_about(task: Task) -> str:
-    labels = labels_of(task)
-    return f"<Explainer of {type(task.model).__name__}, {task.name}{': ' + labels if labels else ''}>"
-
-
-def table_about(task: Task) -> str:
-    """HTML; its colors are those of the notebook, light or dark."""
-    rows = "".join(
-        f'<tr><th style="text-align:left">{name}</th><td style="text-align:left">{escape(fact)}</td></tr>'
-        for name, fact in facts_about(task).items()
-    )
-    call = "<code>.explain(text)</code>, <code>.explain_all(text)</code>"
-    if task.reads_on:
-        call += ", <code>.generate(prompt)</code>"
-    return f"<table><caption>tokenlight.Explainer: {call}</caption>{rows}</table>"
-
-
-def facts_about(task: Task) -> dict[str, str]:
-    layers, heads = layers_and_heads(task.model)
-    weights = sum(weight.numel() for weight in task.model.parameters())
-    size = f"{weights / 1e6:,.1f} million weights, {layers} layers"
-    longest = task.max_length
-    return {
-        "model": type(task.model).__name__,
-        "task": task.name,
-        **({"labels": labels_of(task)} if task.labels else {}),
-        "size": f"{size} of {heads} heads" if heads else size,
-        "longest text": "no limit" if longest is None else f"{longest:,} tokens",
-    }
-
-
-def labels_of(task: Task) -> str:
-    labels = list(task.labels.values())
-    return ", ".join(labels[:SHOWN_LABELS]) + (" …" if len(labels) > SHOWN_LABELS else "")
-
-
+Result = TypeVar("Result")
 DEFAULT_METHOD = "attn_lrp"
-DEFAULT_RUN_OPTIONS = RunOptions()
 
 
 class Explainer:
-    """Explains what a model says about texts. The model itself is never changed."""
+    """Explains the outputs of a model. The model itself is never changed."""
 
     model: PreTrainedModel  # as it was given
     tokenizer: Any  # transformers says less about its tokenizers than is known of them
@@ -91,10 +56,10 @@ class Explainer:
         _ = self.task.labels  # names that do not fit the model are refused before anything is explained
 
     def __repr__(self) -> str:
-        return line_about(self.task)
+        return describe_in_a_line(self.task)
 
     def _repr_html_(self) -> str:
-        return table_about(self.task)
+        return describe_in_html(self.task)
 
     @property
     def inner(self) -> PreTrainedModel:
@@ -153,18 +118,18 @@ class Explainer:
         """Explain a text, or a list of texts; a list in gives a list out, in the same order.
 
         A text is a string, a pair of strings as a tuple, or a chat: a list of {"role": ..., "content": ...}. `target`
-        defaults to what the model predicts; it is a label, a token, an index, a function of the model output, or a list
+        defaults to the model's prediction; it is a label, a token, an index, a function of the model output, or a list
         with one of these for each text. With a `foil`, the explained number is target minus foil. `rules` replaces the
         rule table of a relevance method. With `low_memory`, blocks are computed again in the backward pass: less
         memory, more time, the same scores. `fused` decides whether attention runs as one operation or step by step; by
-        default it is fused unless a method needs the attention weights. `documents` names sources in the text, as for
+        default it is fused unless a method needs the attention weights. `documents` names documents in the text, as for
         `explain_answer`. Further keywords are the method's options. Methods that read recorded passes all have the
         option `contexts`: the text is explained that many times more, each time without half of its tokens, and the
         scores are means (docs/contexts.md).
         """
         chosen = find_method(method)
         method_configs = {chosen.name: MethodConfig.for_model(chosen, options, self.inner, rules)}
-        run_options = RunOptions(batch_size, low_memory, progress, fused)
+        run_options = RunOptions(batch_size, low_memory, fused, progress)
         results = self.explain_configs(
             texts, method_configs, target=target, foil=foil, documents=documents, run_options=run_options
         )
@@ -221,7 +186,7 @@ class Explainer:
         An option is passed to every method that has it. The other keywords are those of `explain`.
         """
         method_configs = configs_for(self.inner, methods, options)
-        run_options = RunOptions(batch_size, low_memory, progress, fused)
+        run_options = RunOptions(batch_size, low_memory, fused, progress)
         return self.explain_configs(
             texts, method_configs, target=target, foil=foil, documents=documents, run_options=run_options
         )
@@ -236,6 +201,7 @@ class Explainer:
         foil: TargetSpecs = ...,
         documents: Documents | Sequence[Documents] | None = ...,
         run_options: RunOptions = ...,
+        resources: Resources = ...,
     ) -> dict[str, list[Explanation]]: ...
 
     @overload
@@ -248,6 +214,7 @@ class Explainer:
         foil: TargetSpecs = ...,
         documents: Documents | Sequence[Documents] | None = ...,
         run_options: RunOptions = ...,
+        resources: Resources = ...,
     ) -> dict[str, Explanation]: ...
 
     def explain_configs(
@@ -259,16 +226,19 @@ class Explainer:
         foil: TargetSpecs = None,
         documents: Documents | Sequence[Documents] | None = None,
         run_options: RunOptions = DEFAULT_RUN_OPTIONS,
+        resources: Resources = NO_RESOURCES,
     ) -> dict[str, Explanation] | dict[str, list[Explanation]]:
         """Explain with methods whose options differ, under names of your own; {name: result}."""
         listed, single = texts_of(texts)
-        tokenized_texts = attach_documents(self.encode(listed), documents_for(listed, single, documents))
-        results = self.explain_rows(tokenized_texts, method_configs, target=target, foil=foil, run_options=run_options)
+        tokenized_texts = encode_with_documents(self.task, listed, single, documents)
+        results = self.explain_tokenized(
+            tokenized_texts, method_configs, target=target, foil=foil, run_options=run_options, resources=resources
+        )
         if single:
             return ExplanationDict({name: result[0] for name, result in results.items()})
         return ExplanationDict({name: ExplanationList(result) for name, result in results.items()})
 
-    def explain_rows(
+    def explain_tokenized(
         self,
         tokenized_texts: Sequence[TokenizedText],
         method_configs: Mapping[str, MethodConfig],
@@ -276,11 +246,66 @@ class Explainer:
         target: TargetSpecs = None,
         foil: TargetSpecs = None,
         run_options: RunOptions = DEFAULT_RUN_OPTIONS,
+        resources: Resources = NO_RESOURCES,
     ) -> dict[str, list[Explanation]]:
-        """The same for token rows, such as windows of a long text."""
-        return explain_requests(
-            self, resolve_requests(self.task, tokenized_texts, target, foil), method_configs, run_options
+        """As `explain_configs`, for texts that are tokenized already, such as windows of a long text."""
+        requests = resolve_requests(self.task, tokenized_texts, target, foil)
+        return self.explain_requests(requests, method_configs, run_options, resources)
+
+    def explain_requests(
+        self,
+        requests: Sequence[Request],
+        method_configs: Mapping[str, MethodConfig],
+        run_options: RunOptions = DEFAULT_RUN_OPTIONS,
+        resources: Resources = NO_RESOURCES,
+    ) -> dict[str, list[Explanation]]:
+        """The explanations of each method, for texts whose targets are resolved already."""
+        split = [request.split_foil(self.task) for request in requests]
+        results = self.run_requests(
+            [request for parts in split for request in parts],
+            method_configs,
+            run_options,
+            resources,
+            assemble_explanation,
         )
+        return {
+            name: [replace(e, explainer=self) for e in subtract_foils(explanations, map(len, split))]
+            for name, explanations in results.items()
+        }
+
+    def run_requests(
+        self,
+        requests: Sequence[Request],
+        method_configs: Mapping[str, MethodConfig],
+        run_options: RunOptions,
+        resources: Resources,
+        assemble: Assemble[Result],
+    ) -> dict[str, list[Result]]:
+        """The results of each method, batch by batch: plan the passes, execute them, assemble the results."""
+        results: dict[str, dict[int, Result]] = {name: {} for name in method_configs}
+        with resources.instrument(self.model) as instrumented:
+            batches = self.batches(
+                [request.model_input for request in requests],
+                run_options.batch_size,
+                [request.kind for request in requests],
+            )
+            for indices in track(batches, "explaining", map(len, batches), run_options.progress):
+                group = [requests[i] for i in indices]
+                batch = collate_requests(self.task, group, method_configs.values(), instrumented.device)
+                if resources.prepare is not None:
+                    batch = resources.prepare(batch)
+                target = BatchTarget(self.task, tuple(request.target for request in group))
+                plan = plan_passes(target, list(method_configs.values()))
+                record_options = run_options.record_options
+                size = batch.input_ids.shape
+                refuse_too_large(shape_of(instrumented), plan, size, record_options, instrumented.device)
+                answer, attributions = execute_plan(
+                    instrumented, batch, plan, pass_cache=resources.pass_cache, record_options=record_options
+                )
+                for (name, method_config), attribution in zip(method_configs.items(), attributions, strict=True):
+                    for row, (i, request) in enumerate(zip(indices, group, strict=True)):
+                        results[name][i] = assemble(self.task, request, method_config, answer, attribution, row)
+        return {name: [of_method[i] for i in range(len(requests))] for name, of_method in results.items()}
 
     def generate(self, prompt: Prompt, *, seed: int | None = None, **settings: Any) -> Generated:
         """Let the model write an answer to a prompt; call `.explain()` on the result to see why.
@@ -291,16 +316,46 @@ class Explainer:
         texts, single = texts_of(prompt)
         if not single:
             raise RefusedValue(f"one prompt at a time: found a list of {len(texts)}")
-        return generate(self, self.encode(texts)[0], seed, settings)
+        (tokenized_text,) = self.encode(texts)
+        ids = generate_ids(self.model, self.task, tokenized_text, seed, settings)
+        assert not isinstance(tokenized_text.text, tuple), "a pair is not continued"
+        text = self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        return Generated(tokenized_text.text, text, ids, self)
 
     @overload
     def explain_answer(
-        self, prompts: Prompts, answers: Sequence[AnswerLike], method: str = ..., **settings: Any
+        self,
+        prompts: Prompts,
+        answers: Sequence[AnswerLike],
+        method: str = ...,
+        *,
+        quantity: Quantity = ...,
+        through: bool | Form = ...,
+        documents: Documents | Sequence[Documents] | None = ...,
+        rules: RuleTable | None = ...,
+        batch_size: int = ...,
+        low_memory: bool = ...,
+        fused: bool | None = ...,
+        progress: bool = ...,
+        **options: Option,
     ) -> list[ExplainedAnswer]: ...
 
     @overload
     def explain_answer(
-        self, prompts: Prompt, answers: AnswerLike, method: str = ..., **settings: Any
+        self,
+        prompts: Prompt,
+        answers: AnswerLike,
+        method: str = ...,
+        *,
+        quantity: Quantity = ...,
+        through: bool | Form = ...,
+        documents: Documents | Sequence[Documents] | None = ...,
+        rules: RuleTable | None = ...,
+        batch_size: int = ...,
+        low_memory: bool = ...,
+        fused: bool | None = ...,
+        progress: bool = ...,
+        **options: Option,
     ) -> ExplainedAnswer: ...
 
     def explain_answer(
@@ -325,7 +380,7 @@ class Explainer:
         answer; each token of the answer takes a backward pass. `quantity` says what is explained for each token: its
         "logit", or with "log_probability" its logit minus the mean of all logits, weighted by their probabilities,
         which has the gradient of the log-probability. With `through`, the share of the answer's own tokens is passed
-        on to the prompt, as by `ExplainedAnswer.through`; True means its form "exact". `documents` names sources in
+        on to the prompt, as by `ExplainedAnswer.through`; True means its form "exact". `documents` names documents in
         the prompt, for `by_document`: a list of texts that occur in it, a dict that also names them, spans, a function
         that divides a text into spans, or "sentences", "paragraphs" or "turns"; for a list of prompts, a list of
         these. The other keywords are those of `explain`.
@@ -335,36 +390,30 @@ class Explainer:
         listed: Any = [answers] if single else list(answers)  # type: ignore[arg-type]
         if len(listed) != len(texts):
             raise RefusedValue(f"{len(listed)} answers for {len(texts)} prompts")
-        tokenized_texts = attach_documents(self.encode(texts), documents_for(texts, single, documents))
+        tokenized_texts = encode_with_documents(self.task, texts, single, documents)
         chosen = find_method(method)
         method_config = MethodConfig.for_model(chosen, options, self.inner, rules)
-        against_all = quantity == "log_probability"
-        asked = [
-            answer_request(self.task, tokenized_text, one, against_all)
-            for tokenized_text, one in zip(tokenized_texts, listed, strict=True)
+        requests = [
+            answer_request(self.task, tokenized_text, answer, quantity)
+            for tokenized_text, answer in zip(tokenized_texts, listed, strict=True)
         ]
-        run_options = RunOptions(batch_size, low_memory, progress, fused)
-        found = explain_in_batches(self, asked, {chosen.name: method_config}, run_options, assemble_answer)[chosen.name]
+        run_options = RunOptions(batch_size, low_memory, fused, progress)
+        results = self.run_requests(requests, {method: method_config}, run_options, NO_RESOURCES, assemble_answer)
+        explained = [replace(answer, explainer=self) for answer in results[method]]
         if through:
-            found = [one.through("exact" if through is True else through) for one in found]
-        return found[0] if single else found
+            explained = [answer.through("exact" if through is True else through) for answer in explained]
+        return explained[0] if single else explained
 
     def encode(self, texts: Sequence[Text]) -> list[TokenizedText]:
-        """The texts as token rows, cut to what the model takes."""
+        """The tokenized texts, truncated to the model's maximum length."""
         return self.task.encode(texts)
 
     def collate(self, tokenized_texts: Sequence[TokenizedText], device: torch.device | str = "cpu") -> Batch:
-        """Token rows as a padded batch."""
-        return collate(tokenized_texts, self.tokenizer, device, padding_id(self.inner), embedding_rows(self.inner))
+        """Tokenized texts as a padded batch."""
+        return collate_texts(self.task, tokenized_texts, device)
 
     def batches(
         self, tokenized_texts: Sequence[TokenizedText], batch_size: int, kinds: Sequence[Hashable]
     ) -> list[list[int]]:
-        """Row numbers, texts of similar length together; questions of different kinds are kept apart."""
-        if not is_whole(batch_size) or batch_size < 1:
-            raise RefusedValue(f"batch_size is a positive whole number, found {batch_size!r}")
-        if len(set(map(len, tokenized_texts))) > 1 and behavior_of(self.inner).equal_lengths:
-            batch_size = 1
-        order = sorted(range(len(tokenized_texts)), key=lambda i: len(tokenized_texts[i]))
-        groups = [[i for i in order if kinds[i] == kind] for kind in dict.fromkeys(kinds)]
-        return [group[i : i + batch_size] for group in groups for i in range(0, len(group), batch_size)]
+        """The indices of the texts of each batch: texts of similar length, and of one kind."""
+        return group_by_length(self.task, tokenized_texts, batch_size, kinds)

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tokenlight.common.errors import RefusedType, RefusedValue
-from tokenlight.explain.assemble import explain_requests, input_notes
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.inquiry import resolve_requests
-from tokenlight.explain.running import RunOptions
+from tokenlight.explain.notes import input_notes
+from tokenlight.explain.options import RunOptions
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
 from tokenlight.results.explanation import Explanation, ExplanationList, keep_precision
@@ -79,17 +78,18 @@ def from_scores(
             )
         if not signed and bool((tensor < 0).any()):
             raise RefusedValue(f"signed=False says that no score is negative; found {tensor.tolist()}")
-    control = MethodConfig(METHODS["random"], {})  # costs the prediction only
-    requests = resolve_requests(explainer.task, tokenized_texts, target, foil)
-    said = explain_requests(explainer, requests, {"said": control}, RunOptions(progress=False))["said"]
+    control = MethodConfig(METHODS["random"], {})  # which takes one forward pass
+    random_explanations = explainer.explain_tokenized(
+        tokenized_texts, {method: control}, target=target, foil=foil, run_options=RunOptions(progress=False)
+    )[method]
     changes: dict[str, Any] = {"method": method, "options": {}, "signed": signed}
     known = METHODS.get(method)  # the scores may be those of another implementation of a method
     changes |= {"method_title": known.title if known else "", "method_caution": known.caution if known else ""}
-    made = ExplanationList(
+    explanations = ExplanationList(
         replace(e, scores=tensor, notes=tuple(input_notes(explainer.task, tokenized_text, control, False)), **changes)
-        for e, tokenized_text, tensor in zip(said, tokenized_texts, tensors, strict=True)
+        for e, tokenized_text, tensor in zip(random_explanations, tokenized_texts, tensors, strict=True)
     )
-    return made[0] if single else made
+    return explanations[0] if single else explanations
 
 
 def read_scores(values: Any) -> Tensor:

@@ -276,7 +276,7 @@ def need_of_plan(shape: Shape, plan: PassPlan, rows: int, tokens: int, record_op
     """Bytes beside the weights at the worst moment."""
     if plan.target.function is not None:
         record_options = replace(record_options, last_logits=False)
-    shape = replace(shape, steps=max(1, *(len(resolved.answer) for resolved in plan.target.resolved)))
+    shape = replace(shape, steps=max(1, *(len(target.continuation) for target in plan.target.targets)))
     if not record_options.by_block:
         rows = max(
             rows,

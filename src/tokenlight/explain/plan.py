@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 
 from tokenlight.methods.config import MethodConfig
 from tokenlight.record.pass_spec import Key, PassSpec
-from tokenlight.tasks.targets import Target
+from tokenlight.tasks.targets import BatchTarget
 
 
 @dataclass(frozen=True)
 class PassPlan:
-    """What runs on a batch to explain this target with these jobs."""
+    """The passes that explain a target with these methods."""
 
-    target: Target
+    target: BatchTarget
     method_configs: Sequence[MethodConfig]
     passes: Mapping[Key, PassSpec]  # the distinct ones
-    reads: Sequence[Sequence[Key]]  # for every job the passes that it reads
+    reads: Sequence[Sequence[Key]]  # for each method the passes that it reads
 
     @property
     def readers(self) -> list[tuple[MethodConfig, Sequence[Key]]]:
@@ -23,39 +23,40 @@ class PassPlan:
 
     @property
     def groups(self) -> list[list[Key]]:
-        """The passes; in one group those of which somebody reads several at a time."""
+        """The passes, those that one method reads side by side in one group."""
         groups = [[key] for key in self.passes]
         for keys in self.reads:
             joined = [group for group in groups if set(group) & set(keys)]
             if len(joined) > 1:
-                place = groups.index(joined[0])
+                first = groups.index(joined[0])
                 groups = [group for group in groups if group not in joined]
-                groups.insert(place, [key for group in joined for key in group])
+                groups.insert(first, [key for group in joined for key in group])
         return groups
 
     @property
     def follows_embeddings(self) -> bool:
-        """Whether anybody asks how the answer depends on the embeddings, or on states that come from them."""
-        asked = any(method_config.method.model_runs.gradient for method_config in self.method_configs)
-        return asked or any(one.follows_embeddings for one in self.passes.values())
+        """Whether a method needs to know how the output depends on the embeddings, or on states that follow them."""
+        by_gradient = any(method_config.method.model_runs.gradient for method_config in self.method_configs)
+        return by_gradient or any(pass_spec.follows_embeddings for pass_spec in self.passes.values())
 
     @property
     def in_double(self) -> bool:
-        """Whether any pass is in double precision, whatever the model's own."""
-        return any(one.double for one in self.passes.values())
+        """Whether a pass runs in double precision, whatever the model's own."""
+        return any(pass_spec.double for pass_spec in self.passes.values())
 
 
-def plan_passes(target: Target, method_configs: Sequence[MethodConfig]) -> PassPlan:
+def plan_passes(target: BatchTarget, method_configs: Sequence[MethodConfig]) -> PassPlan:
     passes: dict[Key, PassSpec] = {}
     reads: list[list[Key]] = []
     for method_config in method_configs:
-        own = method_config.passes(method_config.method.explains_separately(target.task, target.foiled))
-        for one in own:
-            known = passes.get(one.key)
-            passes[one.key] = one if known is None else known.together(one)
-        reads.append([one.key for one in own])
-        if any(one.reads_query_position for one in own):
-            for one in own:
-                if one.rules is None:  # it shows the row to those under rules, which would have to ask the model again
-                    passes[one.key] = passes[one.key].together(replace(one, in_passing=one.in_passing | {"row"}))
+        pass_specs = method_config.passes(method_config.method.explains_separately(target.task, target.foiled))
+        for pass_spec in pass_specs:
+            known = passes.get(pass_spec.key)
+            passes[pass_spec.key] = pass_spec if known is None else known.together(pass_spec)
+        reads.append([pass_spec.key for pass_spec in pass_specs])
+        if any(pass_spec.reads_query_position for pass_spec in pass_specs):
+            for pass_spec in pass_specs:
+                if pass_spec.rules is None:  # it finds the query positions for passes under rules
+                    with_row = replace(pass_spec, in_passing=pass_spec.in_passing | {"row"})
+                    passes[pass_spec.key] = passes[pass_spec.key].together(with_row)
     return PassPlan(target, method_configs, passes, reads)

@@ -34,7 +34,7 @@ def batch_size(texts: int, tokens: int) -> int:
     title="Leave-one-out",
     paper="Li et al. 2016; Cohen-Wang et al. 2024",
     signed=True,
-    fits=lambda model: task_of(model).reads_on,
+    fits=lambda model: task_of(model).generates,
     cost="units × forward",
     model_runs=ModelRuns(
         passes=lambda options, tokens: ceil(tokens / batch_size(tokens, tokens)),  # at most: a unit for each token
@@ -56,7 +56,7 @@ def leave_one_out(probe: Probe, *, units: Units = "sentences") -> Tensor:
     title="ContextCite",
     paper="Cohen-Wang et al. 2024",
     signed=True,
-    fits=lambda model: task_of(model).reads_on,
+    fits=lambda model: task_of(model).generates,
     cost="ablations × forward",
     model_runs=ModelRuns(
         passes=lambda options, tokens: ceil(options["ablations"] / batch_size(options["ablations"], tokens)),
@@ -89,7 +89,7 @@ def contextcite(
 def unit_numbers(probe: Probe, units: Units) -> Tensor:
     """The number of each token's unit in its text [batch, token]; -1 for tokens in no unit."""
     batch, model = probe.batch, probe.instrumented.model
-    if not task_of(model).reads_on:
+    if not task_of(model).generates:
         raise UnsupportedModelError(
             f"{type(model).__name__} is not a language model: units are deleted to measure the probability of an "
             "answer. Take erasure, which removes tokens"

@@ -16,13 +16,13 @@ from tokenlight.metrics.probability import (
     DEFAULT_OPTIONS,
     TOKENS,
     EvaluationOptions,
+    complete_targets,
     log_probabilities,
     make_changed_input,
-    measured_targets_of,
 )
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.results.explanation import Explanation
-from tokenlight.tasks.targets import MeasuredTarget, TargetSpecs, spread
+from tokenlight.tasks.targets import ResolvedTarget, TargetSpecs, spread
 from tokenlight.text.tokenized_text import TokenizedText, Units, check_units
 
 DEFAULT_METRICS = ("aopc", "log_odds", "comprehensiveness", "sufficiency")
@@ -201,20 +201,20 @@ def measure_curves(
     instrumented = options.instrumented or InstrumentedModel(explainer.model)
     tokenized_texts = encode_explained(explainer, explanations, options.tokenized_texts)
     targets, foils = spread(target, len(tokenized_texts), "target"), spread(foil, len(tokenized_texts), "foil")
-    measured_targets = measured_targets_of(explainer, instrumented, tokenized_texts, explanations, targets, foils)
+    resolved_targets = complete_targets(explainer, instrumented, tokenized_texts, explanations, targets, foils)
     fitted = {
         perturbation: perturbation.fit(explainer.inner, explainer.tokenizer)
         for perturbation in dict.fromkeys(perturbations)
     }
     points_by_curve = [
-        perturb(tokenized_text, e.scores, perturbation, measured_target.protected)
+        perturb(tokenized_text, e.scores, perturbation, target.protected)
         for perturbation in fitted.values()
-        for tokenized_text, e, measured_target in zip(tokenized_texts, explanations, measured_targets, strict=True)
+        for tokenized_text, e, target in zip(tokenized_texts, explanations, resolved_targets, strict=True)
     ]
-    target_by_curve: list[MeasuredTarget] = measured_targets * len(fitted)
+    target_by_curve: list[ResolvedTarget] = resolved_targets * len(fitted)
     inputs = [
-        make_changed_input(explainer, point, measured_target)
-        for points, measured_target in zip(points_by_curve, target_by_curve, strict=True)
+        make_changed_input(explainer, point, target)
+        for points, target in zip(points_by_curve, target_by_curve, strict=True)
         for point in points
     ]
     values = log_probabilities(explainer, inputs, replace(options, instrumented=instrumented))
@@ -227,10 +227,10 @@ def measure_curves(
 
 
 def make_curve(
-    values: Tensor, points: Sequence[PerturbedText], measured_target: MeasuredTarget, perturbation: Perturbation
+    values: Tensor, points: Sequence[PerturbedText], target: ResolvedTarget, perturbation: Perturbation
 ) -> Curve:
     shares, left = torch.tensor([(point.share, point.left) for point in points], dtype=torch.float64).unbind(1)
-    return Curve(values, shares, left, measured_target.steps, perturbation)
+    return Curve(values, shares, left, target.steps, perturbation)
 
 
 def encode_explained(

@@ -110,7 +110,7 @@ class Perturbation:
         A token that the model cannot embed is refused, and so is padding if the model finds the end of a text by it.
         """
         reads_by_padding = classifies(model) and behavior_of(model).reads_last
-        causal = task_of_class(type(model).__name__).reads_on
+        causal = task_of_class(type(model).__name__).generates
         by_role = {"mask": tokenizer.mask_token_id, "pad": tokenizer.pad_token_id}
         ids = {role: i if has_embedding(i, embedding_rows(model)) else None for role, i in by_role.items()}
         removal, token = self.removal, self.token

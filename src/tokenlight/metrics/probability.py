@@ -1,7 +1,7 @@
 """The targets whose probability is measured, and their log-probabilities on many changed inputs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,11 +12,10 @@ from tokenlight.explain.explainer import Explainer
 from tokenlight.metrics.perturbation import PerturbedText
 from tokenlight.model import config
 from tokenlight.model.behavior_probes import behavior_of
-from tokenlight.model.capture import Capture
 from tokenlight.model.config import embedding_rows, padding_id
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.results.explanation import Explanation
-from tokenlight.tasks.targets import ChangedInput, MeasuredTarget, ResolvedTarget, Target, TargetSpec, chosen_indices
+from tokenlight.tasks.targets import BatchTarget, ChangedInput, ResolvedTarget, TargetSpec, selected_indices
 from tokenlight.tasks.task import Task
 from tokenlight.text.batch import Batch, has_embedding, length_batches
 from tokenlight.text.tokenized_text import Text, TokenizedText
@@ -24,63 +23,65 @@ from tokenlight.text.tokenized_text import Text, TokenizedText
 BATCH = 32  # texts per batch
 
 
-def measured_targets_of(
+def complete_targets(
     explainer: Explainer,
     instrumented: InstrumentedModel,
     tokenized_texts: Sequence[TokenizedText],
     explanations: Sequence[Explanation],
     targets: Sequence[TargetSpec],
     foils: Sequence[TargetSpec],
-) -> list[MeasuredTarget]:
-    """For each explanation, the target that the caller names, or else the explained one."""
-    measured_targets: list[MeasuredTarget | None] = []
-    unresolved: dict[int, ResolvedTarget] = {}  # those that stand for the model's prediction
+) -> list[ResolvedTarget]:
+    """For each explanation, the target that the caller names, or else the explained one; with indices."""
+    completed: dict[int, ResolvedTarget] = {}
+    unknown: dict[int, ResolvedTarget] = {}  # targets that stand for the model's prediction
     for i, (tokenized_text, explanation) in enumerate(zip(tokenized_texts, explanations, strict=True)):
         if targets[i] is None and foils[i] is not None:
             raise RefusedValue("a foil needs a target to be compared with")
         if targets[i] is None:
-            measured_targets.append(explained_target(explainer.task, explanation))
-        else:
-            resolved = explainer.task.resolve_target(tokenized_text, targets[i], foils[i])
-            measured_targets.append(resolved.measured_target)
-            if measured_targets[-1] is None:  # a target such as (position, None) is the predicted one
-                unresolved[i] = resolved
-    for i, measured_target in predicted_targets(explainer, instrumented, tokenized_texts, unresolved).items():
-        measured_targets[i] = measured_target
-    return [measured_target for measured_target in measured_targets if measured_target is not None]
+            completed[i] = explained_target(explainer.task, explanation)
+            continue
+        resolved = explainer.task.resolve_target(tokenized_text, targets[i], foils[i])
+        if resolved.foil_continuation:
+            raise RefusedValue("the probability of one continuation among two is not measured: leave the foil out")
+        if resolved.indices:
+            completed[i] = explainer.task.measured_target(
+                resolved.indices, resolved.foil, resolved.position, resolved.given
+            )
+        else:  # a target such as (position, None) is the predicted one
+            unknown[i] = resolved
+    completed |= predicted_targets(explainer, instrumented, tokenized_texts, unknown)
+    return [completed[i] for i in range(len(tokenized_texts))]
 
 
-def explained_target(task: Task, explanation: Explanation) -> MeasuredTarget:
+def explained_target(task: Task, explanation: Explanation) -> ResolvedTarget:
     """The target of the explanation. A target that was a function of the output is refused."""
     if not explanation.indices:
         raise RefusedValue(
             f"the target {explanation.target!r} was a function of the output: give target= as in explain()"
         )
-    measured_target = task.measured_target(explanation.indices, explanation.foil_indices, explanation.position)
-    return replace(measured_target, given=explanation.given)
+    return task.measured_target(explanation.indices, explanation.foil_indices, explanation.position, explanation.given)
 
 
 def predicted_targets(
     explainer: Explainer,
     instrumented: InstrumentedModel,
     tokenized_texts: Sequence[TokenizedText],
-    resolved: dict[int, ResolvedTarget],
-) -> dict[int, MeasuredTarget]:
+    unknown: dict[int, ResolvedTarget],
+) -> dict[int, ResolvedTarget]:
     """The targets that the model predicts, by index. Equal targets of the same text run once."""
-    distinct = list({(tokenized_texts[i].text, target): i for i, target in resolved.items()}.values())
-    foiled = [resolved[i].foiled for i in distinct]
-    measured_targets: dict[tuple[Text, ResolvedTarget], MeasuredTarget] = {}
+    distinct = list({(tokenized_texts[i].text, target): i for i, target in unknown.items()}.values())
+    foiled = [unknown[i].foiled for i in distinct]
+    predicted: dict[tuple[Text, ResolvedTarget], ResolvedTarget] = {}
     for positions in explainer.batches([tokenized_texts[i] for i in distinct], BATCH, foiled):
         batch_indices = [distinct[position] for position in positions]
         batch = explainer.collate([tokenized_texts[i] for i in batch_indices], instrumented.device)
-        target = Target(explainer.task, tuple(resolved[i] for i in batch_indices))
-        with torch.inference_mode(), torch.autocast(instrumented.device.type, enabled=False):
-            selectors = target.select(instrumented.run(batch, Capture()), batch, instrumented.model)
-        for batch_index, i in enumerate(batch_indices):
-            measured_targets[tokenized_texts[i].text, resolved[i]] = explainer.task.measured_target(
-                *chosen_indices(selectors, batch_index), resolved[i].position
+        target = BatchTarget(explainer.task, tuple(unknown[i] for i in batch_indices))
+        selectors = target.select(instrumented.predict(batch), batch, instrumented.model)
+        for row, i in enumerate(batch_indices):
+            predicted[tokenized_texts[i].text, unknown[i]] = explainer.task.measured_target(
+                *selected_indices(selectors, row), unknown[i].position
             )
-    return {i: measured_targets[tokenized_texts[i].text, target] for i, target in resolved.items()}
+    return {i: predicted[tokenized_texts[i].text, target] for i, target in unknown.items()}
 
 
 TOKENS = 4096  # per batch
@@ -104,13 +105,13 @@ class EvaluationOptions:
 DEFAULT_OPTIONS = EvaluationOptions()
 
 
-def make_changed_input(explainer: Explainer, perturbed: PerturbedText, measured_target: MeasuredTarget) -> ChangedInput:
+def make_changed_input(explainer: Explainer, perturbed: PerturbedText, target: ResolvedTarget) -> ChangedInput:
     """The model's input for a perturbed text, with the target at its new position."""
     ids, original, types = perturbed.input_ids, perturbed.original_ids, perturbed.token_type_ids
     if not ids:
         ids = original = (empty_text_token(explainer),)
         types = types if types is None else (0,)
-    return explainer.task.pose(ChangedInput(ids, original, types, measured_target.move(perturbed.kept)))
+    return explainer.task.complete_input(ChangedInput(ids, original, types, target.keep_tokens(perturbed.kept)))
 
 
 def empty_text_token(explainer: Explainer) -> int:
@@ -140,11 +141,10 @@ def log_probabilities(
     distinct = list(dict.fromkeys(inputs))
     value_of: dict[ChangedInput, float] = {}
     batches = batch_by_length(explainer, distinct, options.tokens)
-    with torch.inference_mode(), torch.autocast(instrumented.device.type, enabled=False):
-        for batch_inputs in track(batches, "evaluating", map(len, batches), options.progress):
-            output = instrumented.run(make_batch(explainer, instrumented, batch_inputs), Capture())
-            values = [explainer.task.log_probability(output, changed, i) for i, changed in enumerate(batch_inputs)]
-            value_of.update(zip(batch_inputs, torch.stack(values).tolist(), strict=True))
+    for batch_inputs in track(batches, "evaluating", map(len, batches), options.progress):
+        output = instrumented.predict(make_batch(explainer, instrumented, batch_inputs))
+        values = [explainer.task.log_probability(output, changed, i) for i, changed in enumerate(batch_inputs)]
+        value_of.update(zip(batch_inputs, torch.stack(values).tolist(), strict=True))
     result = torch.tensor([value_of[changed] for changed in inputs], dtype=torch.float64)
     if result.isnan().any() or (result == torch.inf).any():
         raise RefusedValue(

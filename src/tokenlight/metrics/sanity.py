@@ -10,13 +10,13 @@ from torch import nn
 
 from tokenlight.common.progress import track
 from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer
-from tokenlight.explain.running import RunOptions
+from tokenlight.explain.options import RunOptions
 from tokenlight.heads.mask import HeadMask
 from tokenlight.methods import find_method
 from tokenlight.methods.config import MethodConfig, Option
 from tokenlight.metrics.agreement import spearman
 from tokenlight.metrics.evaluate import encode_explained
-from tokenlight.metrics.probability import measured_targets_of
+from tokenlight.metrics.probability import complete_targets
 from tokenlight.model import block_structure, config
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.results.explanation import Explanation
@@ -84,15 +84,9 @@ def fix_targets(explainer: Explainer, explanations: Sequence[Explanation], targe
     targets = spread(target, len(tokenized_texts), "target")
     if callable(targets[0]):
         return targets
-    measured_targets = measured_targets_of(
-        explainer,
-        InstrumentedModel(explainer.model),
-        tokenized_texts,
-        explanations,
-        targets,
-        [None] * len(tokenized_texts),
-    )
-    return [measured_target.target for measured_target in measured_targets]
+    foils: list[TargetSpec] = [None] * len(tokenized_texts)
+    instrumented = InstrumentedModel(explainer.model)
+    return [*complete_targets(explainer, instrumented, tokenized_texts, explanations, targets, foils)]
 
 
 def layers_from_top(explainer: Explainer, text: Text) -> list[tuple[str, list[nn.Parameter]]]:

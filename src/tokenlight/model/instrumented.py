@@ -148,6 +148,11 @@ class InstrumentedModel:
         report_forward_pass()
         return self.run_uncounted(batch, capture, rules, read_at=read_at)
 
+    def predict(self, batch: Batch, capture: Capture | None = None) -> Any:
+        """The model's output in inference mode, without the caller's autocast."""
+        with torch.inference_mode(), torch.autocast(self.device.type, enabled=False):
+            return self.run(batch, Capture() if capture is None else capture)
+
     def run_uncounted(
         self,
         batch: Batch,

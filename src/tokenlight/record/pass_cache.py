@@ -10,7 +10,7 @@ from tokenlight._compat.torch_internals import changes_of
 from tokenlight.record.pass_spec import Key, PassSpec
 from tokenlight.record.recorder import OpenPass, Recording
 from tokenlight.record.trace import Signal, Trace
-from tokenlight.tasks.selectors import SelectableTarget
+from tokenlight.tasks.targets import BatchTarget
 from tokenlight.text.batch import Batch
 
 
@@ -27,7 +27,7 @@ class PassMemory:
     _graph: tuple[Key, OpenPass] | None = None
     _passes: dict[Key, tuple[Set[str], Recording]] = field(default_factory=dict)
 
-    def open(self, model: nn.Module, batch: Batch, target: SelectableTarget) -> None:
+    def open(self, model: nn.Module, batch: Batch, target: BatchTarget) -> None:
         """Start a request; if it differs from the last one, the cache is cleared."""
         weights = [(parameter.data_ptr(), changes_of(parameter)) for parameter in model.parameters()]
         inputs = {name: tensor.tolist() for name, tensor in batch.inputs().items()}

@@ -22,7 +22,8 @@ from tokenlight.rules.custom_ops import weight_product
 from tokenlight.rules.head_gates import GateApplier
 from tokenlight.rules.ledger import Ledger, PendingShares
 from tokenlight.rules.mode import RuleMode
-from tokenlight.tasks.selectors import OutputSelector, SelectableTarget
+from tokenlight.tasks.selectors import OutputSelector
+from tokenlight.tasks.targets import BatchTarget
 from tokenlight.text.batch import Batch
 
 
@@ -141,7 +142,7 @@ class OpenPass:
         self,
         instrumented: InstrumentedModel,
         batch: Batch,
-        target: SelectableTarget,
+        target: BatchTarget,
         spec: PassSpec = PLAIN,
         *,
         graph: bool = False,
@@ -182,7 +183,7 @@ class OpenPass:
             self._mode = RuleMode(rules, self._ledger, pending_shares, only_our_leaves=True, buffers=buffers)
         if "projected" in spec.signals:
             capture_gated_projections(instrumented)
-        read_at = record_options.places(target.reads_at(batch))
+        read_at = record_options.places(target.read_positions(batch))
         self._output = instrumented.run(batch, self._capture, self._mode, read_at=read_at)
         self.fused = check_fused(instrumented, self._capture, record_options)
         self.output = {name: value.detach() for name, value in self._output.items() if isinstance(value, Tensor)}
@@ -238,7 +239,7 @@ class OpenPass:
 def record(
     model: PreTrainedModel | InstrumentedModel,
     batch: Batch,
-    target: SelectableTarget,
+    target: BatchTarget,
     spec: PassSpec = PLAIN,
     *,
     graph: bool = False,

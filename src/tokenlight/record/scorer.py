@@ -18,7 +18,7 @@ from tokenlight.record.recorder import (
     check_finite,
     differentiate,
 )
-from tokenlight.tasks.selectors import FixedTarget, OutputSelector, log_probabilities, repeat_selectors
+from tokenlight.tasks.selectors import OutputSelector, log_probabilities, repeat_selectors
 from tokenlight.tasks.target_functions import check_score
 from tokenlight.text.batch import Batch
 
@@ -190,7 +190,7 @@ class Probe:
 
     @property
     def _read_at(self) -> Tensor | None:
-        return self.record_options.places(FixedTarget(self.selectors).reads_at(self.batch))
+        return self.record_options.places(self.selectors[0].reads_at)
 
 
 def total(selectors: tuple[OutputSelector, ...], output: Any) -> Tensor:

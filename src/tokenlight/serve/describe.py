@@ -82,8 +82,8 @@ def describe(session: Session) -> dict[str, Any]:
         "heads": heads,
         "labels": [name for _, name in sorted(task.labels.items())] or None,
         "form": asdict(form),
-        "writes": task.reads_on,
-        "chats": task.reads_on and bool(getattr(session.explainer.tokenizer, "chat_template", None)),
+        "writes": task.generates,
+        "chats": task.generates and bool(getattr(session.explainer.tokenizer, "chat_template", None)),
         "methods": methods,
         "default_methods": [name for name in default_methods(task) if name in usable],
         "masks": presets(session),
@@ -95,7 +95,7 @@ def describe(session: Session) -> dict[str, Any]:
 
 def default_methods(task: Task) -> tuple[str, ...]:
     """Only one method for language models, where each method takes a backward pass for each token of an answer."""
-    return (DEFAULT_METHOD,) if task.reads_on else DEFAULT_METHODS
+    return (DEFAULT_METHOD,) if task.generates else DEFAULT_METHODS
 
 
 def describe_method(session: Session, method: Method) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def form_of(task: Task) -> Form:
         mask = task.tokenizer.mask_token
         field = Field(f"Text with a gap ({mask})", f"The keys {mask} on the table.")
         return Form(field, examples=(as_example(f"The keys to the cabinet {mask} on the table."),))
-    if task.reads_on:
+    if task.generates:
         field = Field("Prompt", "The beginning of a text: the next token is explained")
         return Form(field, examples=(QUESTION_ABOUT_PASSAGES, as_example("The keys to the cabinet")))
     if task.needs_position:

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from tokenlight.common.progress import on_backward_pass, on_forward_pass, on_step
-from tokenlight.explain.assemble import explain_requests
-from tokenlight.explain.running import RunOptions
+from tokenlight.explain.options import Resources, RunOptions
 from tokenlight.heads.mask import HeadMask
 from tokenlight.methods import METHODS, Method
 from tokenlight.methods.config import MethodConfig
@@ -117,8 +116,8 @@ def explain_group(
 def explain_request(
     session: Session, request: Request, method_configs: Mapping[str, MethodConfig]
 ) -> dict[str, Explanation]:
-    run_options = RunOptions(progress=False, memory=session.memory)
-    by_label = explain_requests(session.explainer, [request], method_configs, run_options)
+    resources = Resources(pass_cache=session.memory)
+    by_label = session.explainer.explain_requests([request], method_configs, RunOptions(progress=False), resources)
     return {name: explanation for name, (explanation,) in by_label.items()}
 
 

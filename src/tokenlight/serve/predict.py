@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from tokenlight.common.progress import report_forward_pass
-from tokenlight.explain.answers import generate
+from tokenlight.explain.execute import execute_plan
+from tokenlight.explain.generate import generate_ids
 from tokenlight.explain.plan import plan_passes
-from tokenlight.explain.running import run_configs
 from tokenlight.metrics.perturbation import Perturbation, PerturbedText, remove_tokens
 from tokenlight.metrics.probability import check_probabilities, make_batch, make_changed_input
 from tokenlight.model.capture import Capture, CaptureSpec
@@ -18,7 +18,7 @@ from tokenlight.serve.requests import AttentionRequest, PageRequest, Perturbed, 
 from tokenlight.serve.session import Session, place, read_prompt
 from tokenlight.serve.worker import SendEvent, Writing, Wrote
 from tokenlight.tasks.request import Request
-from tokenlight.tasks.targets import Candidate, MeasuredTarget, Target, chosen_indices
+from tokenlight.tasks.targets import BatchTarget, Candidate, ResolvedTarget, selected_indices
 from tokenlight.text.tokenize import UNFINISHED, follow
 from tokenlight.text.tokenized_text import TokenizedText
 
@@ -28,7 +28,7 @@ class Reading:
     """The model's answer to one question."""
 
     request: Request
-    measured_target: MeasuredTarget  # target and foil in indices, also where the prediction decided
+    target: ResolvedTarget  # with indices, also where it is the prediction
     prediction: str
     probability: float | None
     choices: tuple[Candidate, ...]
@@ -41,7 +41,7 @@ class Reading:
             "prediction": self.prediction,
             "probability": self.probability,
             "choices": [choice.to_dict() for choice in self.choices],
-            "position": self.request.resolved.position,
+            "position": self.request.target.position,
             "truncated": tokenized_text.truncated,
         }
 
@@ -57,21 +57,18 @@ def read_question(session: Session, asked: PageRequest) -> Reading:
 
 
 def run_question(session: Session, request: Request) -> Reading:
-    explainer, resolved = session.explainer, request.resolved
-    task = explainer.task
-    if resolved.foil_answer:
+    explainer, target = session.explainer, request.target
+    task, model_input = explainer.task, request.model_input
+    if target.foil_continuation:
         raise Refused("the page compares single tokens: leave the foil out, or name one token each")
-    plan = plan_passes(Target(task, (resolved,)), [])
+    plan = plan_passes(BatchTarget(task, (target,)), [])
     with borrowed_model(explainer.model) as instrumented:
-        answer, _ = run_configs(instrumented, explainer.collate([request.read], instrumented.device), plan)
-    measured_target = replace(
-        task.measured_target(*chosen_indices(answer.selectors, 0), resolved.position), given=request.given
-    )
-    prediction, probability = task.prediction(request.read, answer.output, resolved, 0)
-    asked = [i for i in (resolved.index, resolved.foil) if i is not None]
-    return Reading(
-        request, measured_target, prediction, probability, task.candidates(request.read, answer.output, resolved, asked)
-    )
+        answer, _ = execute_plan(instrumented, explainer.collate([model_input], instrumented.device), plan)
+    measured = task.measured_target(*selected_indices(answer.selectors, 0), target.position, target.given)
+    prediction, probability = task.prediction(model_input, answer.output, target, 0)
+    named = [] if target.continuation else [*target.indices, *target.foil]
+    candidates = task.candidates(model_input, answer.output, target, named)
+    return Reading(request, measured, prediction, probability, candidates)
 
 
 def words_of(tokenized_text: TokenizedText) -> list[dict[str, Any]]:
@@ -127,8 +124,8 @@ def remove(session: Session, asked: RemoveRequest) -> dict[str, Any]:
     check_probabilities(session.explainer)
     reading = read_question(session, asked)
     refuse_tokens(reading.request, asked.gone)
-    before = say_about(session, reading.request, reading.measured_target, (), perturbation)
-    after = say_about(session, reading.request, reading.measured_target, asked.gone, perturbation)
+    before = say_about(session, reading.request, reading.target, (), perturbation)
+    after = say_about(session, reading.request, reading.target, asked.gone, perturbation)
     return {
         "prediction": after.prediction,
         "probability": after.probability,
@@ -144,7 +141,7 @@ def refuse_tokens(request: Request, gone: tuple[int, ...]) -> None:
     for token in gone:
         if token >= len(tokenized_text):
             raise Refused(f"there is no token {token}: the text has tokens 0 to {len(tokenized_text) - 1}")
-        if tokenized_text.special[token] or token == request.resolved.position:
+        if tokenized_text.special[token] or token == request.target.position:
             raise Refused(
                 f"token {token} ({tokenized_text.tokens[token]}) cannot go: it is special, or read by the target"
             )
@@ -153,7 +150,7 @@ def refuse_tokens(request: Request, gone: tuple[int, ...]) -> None:
 def say_about(
     session: Session,
     request: Request,
-    measured_target: MeasuredTarget,
+    target: ResolvedTarget,
     gone: tuple[int, ...],
     perturbation: Perturbation,
 ) -> Said:
@@ -162,26 +159,18 @@ def say_about(
     if not changed.input_ids:
         raise Refused("every token is gone: leave at least one, or replace instead of deleting")
     tokenized_text = changed_row(request.tokenized_text, changed)
-    question = make_changed_input(session.explainer, changed, measured_target)
-    resolved = session.explainer.task.moved(request.resolved, tokenized_text, question.measured_target)
-    with (
-        borrowed_model(session.explainer.model) as instrumented,
-        torch.inference_mode(),
-        torch.autocast(instrumented.device.type, enabled=False),
-    ):
-        output = instrumented.run(make_batch(session.explainer, instrumented, [question]), Capture())
-        task = session.explainer.task
-        tokenized_text = (
-            follow(tokenized_text, measured_target.given, session.explainer.tokenizer)
-            if measured_target.given
-            else tokenized_text
-        )
-        prediction, probability = task.prediction(tokenized_text, output, resolved, 0)
-        named = [*measured_target.index, *([] if measured_target.foil is None else [measured_target.foil])]
-        choices = task.candidates(tokenized_text, output, resolved, named)
-        # Of several tokens the geometric mean, as in the curves.
-        chance = (task.log_probability(output, question, 0) / max(1, len(measured_target.index))).exp()
-        return Said(prediction, probability, float(chance), choices)
+    task = session.explainer.task
+    changed_input = make_changed_input(session.explainer, changed, target)
+    predicted = task.prediction_target(tokenized_text, changed_input.target.position)
+    with borrowed_model(session.explainer.model) as instrumented:
+        output = instrumented.predict(make_batch(session.explainer, instrumented, [changed_input]))
+    if target.given:
+        tokenized_text = follow(tokenized_text, target.given, session.explainer.tokenizer)
+    prediction, probability = task.prediction(tokenized_text, output, predicted, 0)
+    candidates = task.candidates(tokenized_text, output, predicted, [*target.indices, *target.foil])
+    # The geometric mean over the tokens of a continuation, as in the curves.
+    target_probability = (task.log_probability(output, changed_input, 0) / target.steps).exp()
+    return Said(prediction, probability, float(target_probability), candidates)
 
 
 def changed_row(tokenized_text: TokenizedText, changed: PerturbedText) -> TokenizedText:
@@ -211,15 +200,10 @@ def attention_parts(session: Session, request: Request) -> Tensor:
     known = session.cache.get(key)
     if known is None:
         capture = Capture(CaptureSpec(frozenset({"attention"})))
-        with (
-            borrowed_model(session.explainer.model) as instrumented,
-            torch.inference_mode(),
-            torch.autocast(instrumented.device.type, enabled=False),
-        ):
-            instrumented.run(session.explainer.collate([request.tokenized_text], instrumented.device), capture)
-            blocks = [
-                (block[0].float() * DIGITS).round().to(torch.int16).cpu() for block in capture.signals["attention"]
-            ]
+        with borrowed_model(session.explainer.model) as instrumented:
+            batch = session.explainer.collate([request.tokenized_text], instrumented.device)
+            instrumented.predict(batch, capture)
+        blocks = [(block[0].float() * DIGITS).round().to(torch.int16).cpu() for block in capture.signals["attention"]]
         known = torch.stack(blocks)
         session.cache.put(key, known)
     return known
@@ -252,7 +236,7 @@ class Telling:
 
 def answer_write(session: Session, asked: WriteRequest, say: SendEvent) -> None:
     explainer = session.explainer
-    if not explainer.task.reads_on:
+    if not explainer.task.generates:
         raise Refused(f"only language models write; this is a {explainer.task.name} model")
     tokenized_text = read_prompt(session, asked)
     tokens = asked.tokens
@@ -265,8 +249,8 @@ def answer_write(session: Session, asked: WriteRequest, say: SendEvent) -> None:
     if asked.temperature:
         drawing = {"do_sample": True, "temperature": asked.temperature}
     telling = Telling(explainer.tokenizer, say)
-    written = generate(
-        explainer, tokenized_text, asked.seed, {"max_new_tokens": tokens, "streamer": telling, **drawing}
-    )
-    ended = written.ids[-1] in explainer.tokenizer.all_special_ids or len(written.ids) < tokens
-    say(Wrote(WRITE, written.text, list(written.ids), ended))
+    settings = {"max_new_tokens": tokens, "streamer": telling, **drawing}
+    ids = generate_ids(explainer.model, explainer.task, tokenized_text, asked.seed, settings)
+    text = explainer.tokenizer.decode(list(ids), skip_special_tokens=True)
+    ended = ids[-1] in explainer.tokenizer.all_special_ids or len(ids) < tokens
+    say(Wrote(WRITE, text, list(ids), ended))

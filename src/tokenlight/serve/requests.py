@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar, get_args
 
 from tokenlight.common.errors import RefusedValue
-from tokenlight.explain.answers import LEAST_TEMPERATURE
+from tokenlight.explain.generate import LEAST_TEMPERATURE
 from tokenlight.methods import find_method
 
 CHARACTERS = 30_000  # of one text, or of all messages together

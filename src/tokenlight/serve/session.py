@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from tokenlight.explain.answers import answer_ids, answer_part_request
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.inquiry import resolve_requests
+from tokenlight.explain.resolve import answer_ids, answer_part_request, resolve_requests
 from tokenlight.heads.mask import CALIBRATED, OWN, HeadMask, calibrated_heads, has_heads, roles, rows
 from tokenlight.methods import Method
 from tokenlight.methods.relevance import CALIBRATED_RULES
@@ -69,7 +68,7 @@ def members(value: Any) -> Iterable[Any]:
         yield from value.values()
     elif isinstance(value, list | tuple | set | frozenset):
         yield from value
-    if is_dataclass(value):  # by its fields, because reading its __dict__ would create one
+    if is_dataclass(value):  # by its fields: find_question for its __dict__ would make one
         yield from (getattr(value, one.name) for one in fields(value))
         return
     if hasattr(value, "__dict__"):
@@ -147,7 +146,7 @@ def place(session: Session, asked: PageRequest) -> Request:
                 explainer.task, tokenized_text, ids, asked.part or (0, len(ids)), asked.target, asked.foil
             )
         (request,) = resolve_requests(
-            explainer.task, [tokenized_text], *measured_target_of(explainer.task, asked, tokenized_text)
+            explainer.task, [tokenized_text], *target_and_foil(explainer.task, asked, tokenized_text)
         )
         return request
     except (ValueError, TypeError) as error:
@@ -166,7 +165,7 @@ def read_prompt(session: Session, asked: PageRequest) -> TokenizedText:
 
 def text_of(session: Session, asked: PageRequest) -> Text:
     if asked.messages is not None:
-        if not session.explainer.task.reads_on:
+        if not session.explainer.task.generates:
             raise Refused(f"language models read messages; this is a {session.explainer.task.name} model")
         roles, contents = zip(*asked.messages, strict=True)
         return Chat(roles, contents)
@@ -202,7 +201,7 @@ def find_passages(texts: Sequence[str], passages: Sequence[str], segment: int) -
 def read_answer(session: Session, tokenized_text: TokenizedText, answer: str | tuple[int, ...]) -> tuple[int, ...]:
     """Its token ids."""
     task = session.explainer.task
-    if not task.reads_on:
+    if not task.generates:
         raise Refused(f"answers are what language models write; this is a {task.name} model")
     ids = answer_ids(task, tokenized_text, answer)
     if len(ids) > ANSWER:
@@ -210,7 +209,7 @@ def read_answer(session: Session, tokenized_text: TokenizedText, answer: str | t
     return ids
 
 
-def measured_target_of(task: Task, asked: PageRequest, tokenized_text: TokenizedText) -> tuple[TargetSpec, TargetSpec]:
+def target_and_foil(task: Task, asked: PageRequest, tokenized_text: TokenizedText) -> tuple[TargetSpec, TargetSpec]:
     """Target and foil as `explain` takes them."""
     position = task.default_position(tokenized_text) if asked.position is None else asked.position
     return task.compose(asked.target, position, asked.target_span), task.compose(asked.foil, span=asked.foil_span)

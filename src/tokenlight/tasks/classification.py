@@ -1,5 +1,6 @@
 """One label, several labels or a number for a text or a pair of texts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,14 +12,14 @@ from transformers import PreTrainedModel
 from tokenlight.tasks import register
 from tokenlight.tasks.mixins import Labeled
 from tokenlight.tasks.selectors import Distribution, OutputSelector
-from tokenlight.tasks.targets import Target
+from tokenlight.tasks.targets import ResolvedTarget
 from tokenlight.text.batch import Batch
 
 
 @register
 @dataclass(frozen=True)
 class Classification(Labeled):
-    """Which label does the text have?"""
+    """The label of a text or of a pair of texts."""
 
     name = "text-classification"
     heads = ("ForSequenceClassification",)
@@ -29,7 +30,7 @@ class Classification(Labeled):
 
     @property
     def several(self) -> bool:
-        """Each label is right or wrong on its own."""
+        """Whether a text can have several labels, each with a probability of its own."""
         return distribution_of(self.model, self.outputs) == "sigmoid"
 
     @property
@@ -37,17 +38,20 @@ class Classification(Labeled):
         """One number, or with problem_type="regression" several: none of them is a probability."""
         return distribution_of(self.model, self.outputs) == "none"
 
-    def select(self, target: Target, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[OutputSelector, ...]:
+    def select(
+        self, targets: Sequence[ResolvedTarget], output: Any, batch: Batch, model: PreTrainedModel
+    ) -> tuple[OutputSelector, ...]:
         distribution = distribution_of(model, output["logits"].shape[-1])
-        return tuple(
-            replace(selector, distribution=distribution) for selector in super().select(target, output, batch, model)
-        )
+        selectors = super().select(targets, output, batch, model)
+        return tuple(replace(selector, distribution=distribution) for selector in selectors)
 
-    def chances(self, logits: Tensor) -> Tensor:
+    def probabilities(self, logits: Tensor) -> Tensor:
         return torch.sigmoid(logits) if self.several else logits.softmax(0)
 
-    def log_joint(self, rows: Tensor, resolved: Tensor) -> Tensor:
-        return logsigmoid(resolved).sum() if self.several else super().log_joint(rows, resolved)
+    def joint_log_probability(self, logits: Tensor, target_logits: Tensor) -> Tensor:
+        if self.several:
+            return logsigmoid(target_logits).sum()
+        return super().joint_log_probability(logits, target_logits)
 
 
 def distribution_of(model: PreTrainedModel, outputs: int) -> Distribution:

@@ -1,4 +1,4 @@
-"""Parts of tasks: labels, tokens as answers, and models that answer at every token."""
+"""Parts of tasks: labels, tokens of the vocabulary, and an output for every token."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,17 +8,17 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.common.errors import RefusedType, RefusedValue
-from tokenlight.tasks.targets import ResolvedTarget, Span, TargetSpec, check_position, check_positions, refuse_equal
+from tokenlight.tasks.targets import ResolvedTarget, Span, check_position, check_positions, refuse_equal
 from tokenlight.tasks.task import LogitsFor, Task
 from tokenlight.text.batch import Batch
 from tokenlight.text.tokenized_text import TokenizedText, is_whole
 
-NO_LABEL = "-1"  # how GLUE's test parts write that there is none
+NO_LABEL = "-1"  # stands for no label in GLUE's test sets
 
 
 @dataclass(frozen=True)
 class Labeled(Task):
-    """A task whose answer is a label."""
+    """A task whose output is a label."""
 
     @property
     def labels(self) -> dict[int, str]:
@@ -41,10 +41,7 @@ class Labeled(Task):
         return index
 
     def name_of(self, index: int) -> str:
-        """Looked up alone where it is written as transformers writes it.
-
-        Other spellings, and names that a task has of its own, are among all labels.
-        """
+        """The label with this index, without reading all labels where `config.id2label` has the usual form."""
         names: Any = self.model.config.id2label or {}  # with indices as keys, or their digits
         name = names.get(index) if type(self).labels is Labeled.labels else None
         return name if isinstance(name, str) and str(index) not in names else self.labels[index]
@@ -52,9 +49,9 @@ class Labeled(Task):
     def read_target(self, value: Any) -> Any:
         return None if value is None else self.check_output(label_in_data(value, self.labels))
 
-    def gold(self, label: object, resolved: ResolvedTarget) -> int | None:
+    def gold(self, label: object, target: ResolvedTarget) -> int | None:
         if label is None or (str(label) == NO_LABEL and NO_LABEL not in self.labels.values()):
-            return resolved.index
+            return target.index
         return self.read_target(label)
 
 
@@ -85,7 +82,7 @@ def read_labels(names: Mapping[Any, Any] | None, outputs: int) -> dict[int, str]
 
 
 def head_outputs(model: PreTrainedModel) -> int | None:
-    """How many numbers the head gives, from its last linear layer; None where the configuration has to be believed.
+    """The number of the head's outputs, from its last linear layer; None if only the configuration tells.
 
     `config.num_labels` is only the number of names in `config.id2label`.
     """
@@ -128,7 +125,7 @@ def describe_labels(labels: Mapping[int, str]) -> str:
 
 @dataclass(frozen=True)
 class Worded(Task):
-    """A task whose answer is a token of the vocabulary."""
+    """A task whose output is a token of the vocabulary."""
 
     with_words = True
 
@@ -175,16 +172,16 @@ class Positioned(Task):
 
     logits_for: ClassVar[LogitsFor] = "every token"
 
-    def resolve_target(self, tokenized_text: TokenizedText, target: TargetSpec, foil: TargetSpec) -> ResolvedTarget:
-        position, name = self.place(tokenized_text, target)
-        return replace(super().resolve_target(tokenized_text, name, foil), position=position)
+    def resolve_names(self, tokenized_text: TokenizedText, target: Any, foil: Any) -> ResolvedTarget:
+        position, name = self.split_target(tokenized_text, target)
+        return replace(super().resolve_names(tokenized_text, name, foil), position=position)
 
-    def place(self, tokenized_text: TokenizedText, target: Any) -> tuple[int, Any]:
-        """The position, and what is asked about it."""
+    def split_target(self, tokenized_text: TokenizedText, target: Any) -> tuple[int, Any]:
+        """The position, and the label or token that is explained there."""
         if not isinstance(target, tuple) or len(target) != 2:
             raise RefusedValue(
-                f"this {self.name} model answers for every token: target=(position, label), where position is a token "
-                f"index or a word of the text and label may be None for the predicted one; found {target!r}"
+                f"this {self.name} model has an output for every token: target=(position, label), where position is a "
+                f"token index or a word of the text and label may be None for the predicted one; found {target!r}"
             )
         position, name = target
         return (
@@ -196,10 +193,10 @@ class Positioned(Task):
     def resolve_target_ids(self, target: Any, foil: Any) -> ResolvedTarget:
         if not isinstance(target, tuple) or len(target) != 2:
             raise RefusedValue(
-                f"this {self.name} model answers for every token: target=(position, index); found {target!r}"
+                f"this {self.name} model has an output for every token: target=(position, index); found {target!r}"
             )
         refuse_equal(target[1], foil, foil)
-        return ResolvedTarget(index=target[1], position=target[0], foil=foil)
+        return replace(super().resolve_target_ids(target[1], foil), position=target[0])
 
     def trial_target(self, last: int) -> Any:
         return last // 2, super().trial_target(last)
@@ -209,12 +206,12 @@ class Positioned(Task):
             super().compose(target, None, span) if position is None else (position, super().compose(target, span=span))
         )
 
-    def positions(self, resolved: Sequence[ResolvedTarget], batch: Batch) -> Tensor | None:
-        places = [one.position for one in resolved]
-        check_positions(places, batch)
-        return None if None in places else batch.input_ids.new_tensor(places)
+    def positions(self, targets: Sequence[ResolvedTarget], batch: Batch) -> Tensor | None:
+        positions = [target.position for target in targets]
+        check_positions(positions, batch)
+        return None if None in positions else batch.input_ids.new_tensor(positions)
 
-    def answer_rows(self, output: Any, i: int, length: int, position: int | None, count: int = 1) -> Tensor | None:
+    def logits_of_text(self, output: Any, i: int, length: int, position: int | None, count: int = 1) -> Tensor | None:
         if position is None:
             return None
         logits = output["logits"][i]

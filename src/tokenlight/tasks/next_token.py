@@ -1,4 +1,4 @@
-"""The token that follows a text, and answers of several tokens."""
+"""The token that follows a text, and continuations of several tokens."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,15 +12,7 @@ from tokenlight.common.errors import RefusedValue
 from tokenlight.tasks import register
 from tokenlight.tasks.mixins import Worded
 from tokenlight.tasks.selectors import ContinuationSelector, OutputSelector
-from tokenlight.tasks.targets import (
-    Candidate,
-    ChangedInput,
-    MeasuredTarget,
-    ResolvedTarget,
-    Target,
-    TargetSpec,
-    refuse_equal,
-)
+from tokenlight.tasks.targets import Candidate, ChangedInput, ResolvedTarget, refuse_equal
 from tokenlight.text.batch import Batch
 from tokenlight.text.tokenize import follow, refuse_too_long
 from tokenlight.text.tokenized_text import TokenizedText
@@ -29,31 +21,33 @@ from tokenlight.text.tokenized_text import TokenizedText
 @register
 @dataclass(frozen=True)
 class NextToken(Worded):
-    """How does the text go on?"""
+    """The token that follows a text, or several: a continuation."""
 
     name = "text-generation"
     heads = ("ForCausalLM", "LMHeadModel")
     auto_class = "AutoModelForCausalLM"
-    cut = "start"  # what follows depends on what is at the end
+    cut = "start"  # the next token depends most on the end of a text
     logits_for = "last token"
     gap = "end"
-    reads_on = True
+    generates = True
     trial_settings: ClassVar[Mapping[str, Any]] = {"is_decoder": True}
 
-    # A target of several tokens stands behind the text: the model reads it, and is asked about each of its tokens
+    # The model reads the text followed by the continuation, and each of its tokens is read at the token before it.
 
-    def resolve_target(self, tokenized_text: TokenizedText, target: TargetSpec, foil: TargetSpec) -> ResolvedTarget:
-        answer, other = self.continuation(tokenized_text, target), self.continuation(tokenized_text, foil)
-        if not answer and not other:
-            return super().resolve_target(tokenized_text, target, foil)
+    def resolve_names(self, tokenized_text: TokenizedText, target: Any, foil: Any) -> ResolvedTarget:
+        indices = self.continuation_ids(tokenized_text, target)
+        foil_indices = self.continuation_ids(tokenized_text, foil)
+        if not indices and not foil_indices:
+            return super().resolve_names(tokenized_text, target, foil)
         if target is None:
             raise RefusedValue("a foil of several tokens needs a target to be compared with")
-        answer, other = answer or (self.index(target),), other or (() if foil is None else (self.index(foil),))
-        refuse_equal(answer, other, target)
-        return ResolvedTarget(answer=answer, foil_answer=other, against_all=True)
+        indices = indices or (self.index(target),)
+        foil_indices = foil_indices or (() if foil is None else (self.index(foil),))
+        refuse_equal(indices, foil_indices, target)
+        return ResolvedTarget(indices, foil_indices, "continuation", quantity="log_probability")
 
-    def continuation(self, tokenized_text: TokenizedText, target: Any) -> tuple[int, ...]:
-        """Of several tokens, given as a text or as a tuple of ids; () for a single token, or none."""
+    def continuation_ids(self, tokenized_text: TokenizedText, target: Any) -> tuple[int, ...]:
+        """The ids of several tokens, given as a text or as a tuple of ids; () for a single token or for None."""
         if target is None:
             return ()
         try:
@@ -66,95 +60,102 @@ class NextToken(Worded):
         if isinstance(target, str):
             ids = tuple(self.tokenizer.encode(target, add_special_tokens=False))
         if not ids or self.tokenizer.unk_token_id in ids:
-            return ()  # the single token's own error says what is wrong
+            return ()  # `index` raises the error for a single token
         ids = tuple(self.index(i) for i in ids)
         refuse_too_long(tokenized_text, ids, self.max_length)
         return ids
 
-    def read_on(self, tokenized_text: TokenizedText, resolved: ResolvedTarget) -> TokenizedText:
-        return follow(tokenized_text, resolved.answer, self.tokenizer) if resolved.answer else tokenized_text
+    def append_continuation(self, tokenized_text: TokenizedText, target: ResolvedTarget) -> TokenizedText:
+        ids = target.given + target.continuation
+        return follow(tokenized_text, ids, self.tokenizer) if ids else tokenized_text
 
     def check_shared(self, target: Any) -> None:
         if not isinstance(target, str) or not self.tokenizer.encode(target, add_special_tokens=False):
             super().check_shared(target)
 
-    def reads_at(self, resolved: Sequence[ResolvedTarget], batch: Batch) -> Tensor | None:
-        return step_places(resolved, batch) if resolved[0].answer else batch.last
+    def read_positions(self, targets: Sequence[ResolvedTarget], batch: Batch) -> Tensor | None:
+        return step_positions(targets, batch) if targets[0].continuation else batch.last
 
-    def positions(self, resolved: Sequence[ResolvedTarget], batch: Batch) -> Tensor | None:
+    def positions(self, targets: Sequence[ResolvedTarget], batch: Batch) -> Tensor | None:
         return batch.last
 
-    def select(self, target: Target, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[OutputSelector, ...]:
-        resolved = target.resolved
-        if target.function is not None or not resolved[0].answer:
-            return super().select(target, output, batch, model)
-        steps = max(len(one.answer) for one in resolved)
-        ids = [one.answer + (0,) * (steps - len(one.answer)) for one in resolved]
-        weight = [[float(step < len(one.answer)) for step in range(steps)] for one in resolved]
-        whole = ContinuationSelector(
-            step_places(resolved, batch),
-            ids=batch.input_ids.new_tensor(ids),
-            weight=torch.tensor(weight, device=batch.input_ids.device),
-            against_all=resolved[0].against_all,
+    def select(
+        self, targets: Sequence[ResolvedTarget], output: Any, batch: Batch, model: PreTrainedModel
+    ) -> tuple[OutputSelector, ...]:
+        if not targets[0].continuation:
+            return super().select(targets, output, batch, model)
+        steps = max(target.steps for target in targets)
+        together = ContinuationSelector(
+            step_positions(targets, batch),
+            ids=batch.input_ids.new_tensor([pad_right(target.indices, steps) for target in targets]),
+            weight=torch.tensor(
+                [[float(step < target.steps) for step in range(steps)] for target in targets],
+                device=batch.input_ids.device,
+            ),
+            against_all=targets[0].quantity == "log_probability",
         )
-        if not resolved[0].each:
-            return (whole,)
-        parts = [one.parts or tuple(range(len(one.answer))) for one in resolved]
-        return whole.apart(batch.input_ids.new_tensor([some + (0,) * (steps - len(some)) for some in parts]))
-
-    def moved(
-        self, resolved: ResolvedTarget, tokenized_text: TokenizedText, measured_target: MeasuredTarget
-    ) -> ResolvedTarget:
-        """Without an answer: what follows the text is then read right behind it."""
-        return replace(super().moved(resolved, tokenized_text, measured_target), answer=(), foil_answer=())
+        parts = [pad_right(target.parts, steps) for target in targets if target.parts is not None]
+        return together.apart(batch.input_ids.new_tensor(parts)) if parts else (together,)
 
     def prediction(
-        self, tokenized_text: TokenizedText, output: Any, resolved: ResolvedTarget, i: int
+        self, tokenized_text: TokenizedText, output: Any, target: ResolvedTarget, i: int
     ) -> tuple[str, float | None]:
-        return super().prediction(tokenized_text, self.first_step(output, resolved), resolved, i)
+        return super().prediction(tokenized_text, self.first_step(output, target), target, i)
 
     def candidates(
         self,
         tokenized_text: TokenizedText,
         output: Any,
-        resolved: ResolvedTarget,
-        asked: Sequence[int] = (),
+        target: ResolvedTarget,
+        named: Sequence[int] = (),
         i: int = 0,
     ) -> tuple[Candidate, ...]:
-        return super().candidates(tokenized_text, self.first_step(output, resolved), resolved, asked, i)
+        return super().candidates(tokenized_text, self.first_step(output, target), target, named, i)
 
-    def first_step(self, output: Any, resolved: ResolvedTarget) -> Any:
-        """What is said right behind the text."""
-        return {"logits": output["logits"][:, 0]} if resolved.answer else output
+    def first_step(self, output: Any, target: ResolvedTarget) -> Any:
+        """The output for the first token after the text."""
+        return {"logits": output["logits"][:, 0]} if target.continuation else output
 
     def words(self, tokenized_text: TokenizedText, indices: Sequence[int]) -> str:
         return self.tokenizer.decode(list(indices))
 
-    def measured_target(self, index: Sequence[int], foil: Sequence[int], position: int | None) -> MeasuredTarget:
-        if len(foil) > 1 or (foil and len(index) > 1):
+    def measured_target(
+        self,
+        indices: tuple[int, ...],
+        foil: tuple[int, ...] = (),
+        position: int | None = None,
+        given: tuple[int, ...] = (),
+    ) -> ResolvedTarget:
+        if len(foil) > 1 or (foil and len(indices) > 1):
             raise RefusedValue(
                 "the probability of one continuation among two is not measured: name a target= and no foil"
             )
-        return super().measured_target(index, foil, position)
+        if len(indices) > 1:
+            return ResolvedTarget(indices, kind="continuation", given=given, quantity="log_probability")
+        return super().measured_target(indices, foil, position, given)
 
-    def answer_rows(self, output: Any, i: int, length: int, position: int | None, count: int = 1) -> Tensor | None:
+    def logits_of_text(self, output: Any, i: int, length: int, position: int | None, count: int = 1) -> Tensor | None:
         logits = output["logits"][i]
         return logits[None] if logits.ndim == 1 else logits[length - count : length]
 
-    def pose(self, question: ChangedInput) -> ChangedInput:
-        """With the continuation behind it, all but its last token."""
-        tail, types = question.measured_target.given + question.measured_target.index[:-1], question.token_type_ids
+    def complete_input(self, changed: ChangedInput) -> ChangedInput:
+        """With the continuation after the text, without its last token, after which nothing is read."""
+        appended, types = changed.target.given + changed.target.indices[:-1], changed.token_type_ids
         return replace(
-            question,
-            input_ids=question.input_ids + tail,
-            original_ids=question.original_ids + tail,
-            token_type_ids=types if types is None else types + types[-1:] * len(tail),
+            changed,
+            input_ids=changed.input_ids + appended,
+            original_ids=changed.original_ids + appended,
+            token_type_ids=types if types is None else types + types[-1:] * len(appended),
         )
 
 
-def step_places(resolved: Sequence[ResolvedTarget], batch: Batch) -> Tensor:
-    """[batch, step] of each token of the answers, which rows end with, the token before it."""
-    lengths = batch.input_ids.new_tensor([len(one.answer) for one in resolved])
+def step_positions(targets: Sequence[ResolvedTarget], batch: Batch) -> Tensor:
+    """[batch, step] for each token of the continuations, with which the rows end, the token before it."""
+    lengths = batch.input_ids.new_tensor([target.steps for target in targets])
     steps = torch.arange(int(lengths.max()), device=lengths.device)
     first = batch.last - lengths
     return torch.minimum(first[:, None] + steps, batch.last[:, None])
+
+
+def pad_right(values: tuple[int, ...], length: int) -> tuple[int, ...]:
+    return values + (0,) * (length - len(values))

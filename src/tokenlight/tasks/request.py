@@ -1,10 +1,9 @@
 """A request: one tokenized text with its resolved target."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tokenlight.common.option_values import Quantity
-from tokenlight.tasks.target_functions import OutputFunction
 from tokenlight.tasks.targets import ResolvedTarget
 from tokenlight.text.tokenized_text import TokenizedText
 
@@ -14,37 +13,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """One text and what is asked about it, as the model counts: nothing has to be looked up again."""
+    """One text and what is explained about it."""
 
     tokenized_text: TokenizedText
-    resolved: ResolvedTarget
-    named: bool = False  # somebody named a target or a foil
-    function: OutputFunction | None = None  # the caller's own target, which all texts of a call share
-    given: tuple[int, ...] = ()  # tokens between the text and what is asked about: the beginning of an answer
-    read: TokenizedText = field(kw_only=True)  # what the model reads: the text, and an answer behind it
+    target: ResolvedTarget
+    named: bool  # whether the caller named a target or a foil
+    model_input: TokenizedText  # the text, and the continuation that the model reads after it
 
     @property
-    def kind(self) -> tuple[int, ...]:
-        """Those of one kind can share a batch. A function of the output must not see padding, which it may read."""
-        length = 0 if self.function is None else len(self.read)
-        return self.resolved.foiled, bool(self.resolved.answer), self.resolved.each, self.resolved.against_all, length
+    def kind(self) -> tuple[object, ...]:
+        """Only requests of one kind share a batch. A target function must not see padding, so lengths are equal."""
+        target = self.target
+        length = 0 if target.function is None else len(self.model_input)
+        return target.kind, target.foiled, target.parts is not None, target.quantity, length
 
     @property
     def quantity(self) -> dict[str, Quantity]:
-        """What is explained of each token that follows the text, as a result keeps it; nothing where there is none."""
-        if not self.resolved.answer:
-            return {}
-        return {"quantity": "log_probability" if self.resolved.against_all else "logit"}
+        """What is explained of each token of a continuation, as an option of the result."""
+        return {"quantity": self.target.quantity} if self.target.continuation else {}
 
     def split_foil(self, task: "Task") -> "list[Request]":
-        """Target and foil as requests of their own, where the model has to read each for itself."""
-        if not self.resolved.foil_answer:
+        """Target and foil as requests of their own, if the model has to read each in a pass of its own."""
+        foil = self.target.foil_continuation
+        if not foil:
             return [self]
-        targets_apart = [
-            replace(self.resolved, foil_answer=()),
-            replace(self.resolved, answer=self.resolved.foil_answer, foil_answer=()),
-        ]
+        targets = replace(self.target, foil=()), replace(self.target, indices=foil, foil=())
         return [
-            replace(self, resolved=target_apart, read=task.read_on(self.tokenized_text, target_apart))
-            for target_apart in targets_apart
+            replace(self, target=target, model_input=task.append_continuation(self.tokenized_text, target))
+            for target in targets
         ]

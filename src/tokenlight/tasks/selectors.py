@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, one_hot
-from transformers import PreTrainedModel
 
 from tokenlight.common.errors import RefusedValue
 from tokenlight.tasks.target_functions import OutputFunction, call_target_function
@@ -21,20 +20,20 @@ Distribution = Literal["softmax", "sigmoid", "none"]  # how logits become probab
 class OutputSelector:
     """One output number per example, maybe minus another; fixed, so it can be read again on changed inputs."""
 
-    row: Tensor | None  # [batch] the token that it is read at, where the task knows it; None: the gradient tells
+    row: Tensor | None  # [batch] the token whose output is read; None: not known before the backward pass
     index: Tensor | None = None  # [batch]
     foil: Tensor | None = None  # [batch]
     position: Tensor | None = None  # [batch] token axis of the logits, where they have one
     field: str = "logits"
-    of_tokens: bool = False  # index and foil are places in the text
-    foil_query_position: Tensor | None = None  # [batch] that of a foil on its own; None: as of the target
+    of_tokens: bool = False  # index and foil are positions in the text
+    foil_query_position: Tensor | None = None  # [batch] `row` of a foil on its own; None: the same as the target's
     function: OutputFunction | None = None  # the caller's own
     distribution: Distribution = "softmax"
     among: Tensor | None = None  # [batch, token] bool: the tokens that the softmax is over, where it is over tokens
-    sign: int = 1  # -1 for a foil on its own
+    sign: int = 1  # -1: a foil on its own
 
     def split(self) -> "tuple[OutputSelector, ...]":
-        """Target and foil as choices of their own."""
+        """Target and foil as selectors of their own."""
         if self.foil is None:
             return (self,)
         row = self.row if self.foil_query_position is None else self.foil_query_position
@@ -53,7 +52,7 @@ class OutputSelector:
         return score if self.foil is None else score - logits[rows, self.foil]
 
     def outcome(self, output: Any) -> Tensor:
-        """[batch] what is compared where the model is asked again on changed inputs: as a rule, the score."""
+        """[batch] the number that is compared between inputs by methods that run the model again."""
         return self.score(output)
 
     @property
@@ -77,41 +76,41 @@ class OutputSelector:
             logits = logits.masked_fill(~self.among[:, : logits.shape[1]].to(logits.device), -torch.inf)
         return chosen - logits.logsumexp(-1)
 
-    def moved(self, places: Tensor) -> Self:
-        """The same on a batch whose tokens stand at other places: [batch, token] says where each is now."""
+    def moved(self, new_positions: Tensor) -> Self:
+        """The same for a batch whose tokens have other positions: those of each old token, [batch, token]."""
         names = ("row", "position", "foil_query_position", *(("index", "foil") if self.of_tokens else ()))
-        found = {name: getattr(self, name) for name in names}
-        return replace(self, **{n: new_places(places, old) for n, old in found.items() if old is not None})
+        positions = {name: getattr(self, name) for name in names}
+        return replace(self, **{n: look_up(new_positions, old) for n, old in positions.items() if old is not None})
 
     @property
     def tokens(self) -> Tensor | int:
-        """How many tokens of an answer are explained: [batch], or 1 for all."""
+        """The number of explained tokens of a continuation: [batch], or 1 for all texts."""
         return 1
 
     def indices_of(self, i: int) -> tuple[int, ...]:
-        """What is explained in the i-th text, as the model counts; () for the caller's own function."""
+        """What is explained in the i-th text, in indices; () for the caller's own function."""
         return () if self.index is None else (int(self.index[i]),)
 
     @property
     def reads_at(self) -> Tensor | None:
-        """[batch], or [batch, step]: the tokens whose logits count; None: all, or the logits have no token axis."""
+        """[batch] or [batch, step]: the tokens whose logits are read; None: all, or the logits have no token axis."""
         return None if self.function is not None else self.position
 
     @property
     def first_read(self) -> Tensor | None:
         """[batch] the first token that the number is read at; None: unknown, or the logits have no token axis."""
-        places = (self.index, self.foil) if self.of_tokens else (self.position,)
-        known = [place for place in places if place is not None]
+        positions = (self.index, self.foil) if self.of_tokens else (self.position,)
+        known = [position for position in positions if position is not None]
         return torch.stack(known).amin(0) if known else None
 
     def rows(self, width: int) -> Tensor | None:
-        """[batch, token] where [query, key] maps are read; None: the gradient tells."""
+        """[batch, token] weights of the query positions at which [query, key] maps are read; None: not known."""
         if self.row is None or self.position is None:
             return None
         return one_hot(self.row, width).float()
 
     def seen(self, batch: Batch) -> Batch:
-        """The batch as far as what is explained can depend on it."""
+        """The batch without tokens that what is explained cannot depend on."""
         return batch
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:
@@ -120,21 +119,22 @@ class OutputSelector:
 
 @dataclass(frozen=True)
 class ContinuationSelector(OutputSelector):
-    """Tokens that follow a text, one after the other: the sum of their numbers, each read at the token before it.
+    """A continuation: the sum over its tokens of their numbers, each read at the token before it.
 
-    The logits are [batch, step, index]: those of the steps alone. A text with fewer tokens to go on has weights of 0.
+    The logits are [batch, step, index], of the steps alone. Where a continuation is shorter than others of the batch,
+    its last steps have weight 0.
     """
 
     row: Tensor  # [batch, step]
     ids: Tensor = field(kw_only=True)  # [batch, step]
-    weight: Tensor = field(kw_only=True)  # [batch, step]: 1 for what is explained, or 0
+    weight: Tensor = field(kw_only=True)  # [batch, step]: 1 for explained tokens, or 0
     against_all: bool = False  # each logit minus the mean of all, weighted by their probabilities
 
     def split(self) -> tuple[OutputSelector, ...]:
         return (self,)
 
     def apart(self, parts: Tensor) -> "tuple[ContinuationSelector, ...]":
-        """Each part on its own; `parts` [batch, step] says which one a token belongs to, counted from 0."""
+        """A selector for each part; `parts` [batch, step] is the number of each token's part, from 0."""
         return tuple(
             replace(self, weight=self.weight * (parts == part).to(self.weight)) for part in range(int(parts.max()) + 1)
         )
@@ -142,37 +142,37 @@ class ContinuationSelector(OutputSelector):
     def numbers(self, output: Any, steps: slice = ALL) -> Tensor:
         """[batch, step]: of each token, whatever its weight"""
         logits = output[self.field][:, steps]
-        found = logits.gather(-1, self.ids[:, steps, None].to(logits.device))[..., 0]
+        numbers = logits.gather(-1, self.ids[:, steps, None].to(logits.device))[..., 0]
         if self.against_all:  # its gradient is that of the log-probability, and it is linear in the logits
-            found = found - (logits.detach().softmax(-1) * logits).sum(-1)
-        return found
+            numbers = numbers - (logits.detach().softmax(-1) * logits).sum(-1)
+        return numbers
 
     def score(self, output: Any) -> Tensor:
         """[batch]"""
-        steps = self._weighty
+        steps = self._weighted_steps
         numbers = self.numbers(output, steps)
         return (numbers * self.weight[:, steps].to(numbers)).sum(1)
 
     def outcome(self, output: Any) -> Tensor:
-        """[batch] the log-probability itself where its gradient is explained: means of logits change with the input."""
+        """[batch] the log-probability where its gradient is explained: means of logits change with the input."""
         if not self.against_all:
             return self.score(output)
-        steps = self._weighty
+        steps = self._weighted_steps
         logits = output[self.field][:, steps]
-        chances = logits.log_softmax(-1).gather(-1, self.ids[:, steps, None].to(logits.device))[..., 0]
-        return (chances * self.weight[:, steps].to(chances)).sum(1)
+        log_probability = logits.log_softmax(-1).gather(-1, self.ids[:, steps, None].to(logits.device))[..., 0]
+        return (log_probability * self.weight[:, steps].to(log_probability)).sum(1)
 
     @property
-    def _weighty(self) -> slice:
-        """Steps that have a weight in any text: what has none is not read, or a step among many would cost as all."""
+    def _weighted_steps(self) -> slice:
+        """The steps with a weight in any text. Others are not read, so that one step of many costs as one."""
         steps = (self.weight > 0).any(0).nonzero()[:, 0].tolist()
         return slice(steps[0], steps[-1] + 1) if steps else ALL
 
     def log_probability(self, output: Any) -> Tensor:
         """[batch] of the weighted tokens together; in double precision"""
-        steps = self._weighty
-        found = self.log_probabilities(output, steps)
-        return (found * self.weight[:, steps].to(found)).sum(1)
+        steps = self._weighted_steps
+        log_probability = self.log_probabilities(output, steps)
+        return (log_probability * self.weight[:, steps].to(log_probability)).sum(1)
 
     def log_probabilities(self, output: Any, steps: slice = ALL) -> Tensor:
         """[batch, step]: of each token, whatever its weight; in double precision"""
@@ -195,40 +195,14 @@ class ContinuationSelector(OutputSelector):
         return torch.where(self.weight > 0, self.row, self.row.amax(1, keepdim=True)).amin(1)
 
     def rows(self, width: int) -> Tensor:
-        """Of each token's row as much as its weight: maps are added up as the numbers are."""
+        """[batch, token] the weights of the steps, so that maps are added up as the numbers are."""
         return self.weight.new_zeros(len(self.row), width).scatter_add_(1, self.row, self.weight)
 
     def seen(self, batch: Batch) -> Batch:
-        """Without what stands behind the last token that is read: some methods take means over all tokens."""
+        """Without the tokens after the last one that is read, because some methods average over all tokens."""
         last = torch.where(self.weight > 0, self.row, self.row[:, :1]).amax(1, keepdim=True)
-        places = torch.arange(batch.input_ids.shape[1], device=last.device)
-        return replace(batch, attention_mask=batch.attention_mask * (places <= last))
-
-
-class SelectableTarget(Protocol):
-    """What a recording needs to know of a target."""
-
-    def reads_at(self, batch: Batch) -> Tensor | None:
-        """[batch], or [batch, step]: the tokens of each text whose logits count, where that is known before the model
-        has answered. With steps the logits are always those of these tokens alone."""
-        ...
-
-    def select(self, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[OutputSelector, ...]:
-        """The parts whose scores add up to what is explained."""
-        ...
-
-
-@dataclass(frozen=True)
-class FixedTarget:
-    """A target that was chosen before: the same numbers again, whatever the model says now."""
-
-    selectors: tuple[OutputSelector, ...]
-
-    def reads_at(self, batch: Batch) -> Tensor | None:
-        return self.selectors[0].reads_at
-
-    def select(self, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[OutputSelector, ...]:
-        return self.selectors
+        positions = torch.arange(batch.input_ids.shape[1], device=last.device)
+        return replace(batch, attention_mask=batch.attention_mask * (positions <= last))
 
 
 def logits_at(logits: Tensor, position: Tensor) -> Tensor:
@@ -237,13 +211,13 @@ def logits_at(logits: Tensor, position: Tensor) -> Tensor:
 
 
 def log_probabilities(selectors: Sequence[OutputSelector], output: Any) -> Tensor:
-    """[batch, choice]; the tokens of one answer are looked up once."""
+    """[batch, selector]; the log-probabilities of a continuation's tokens are computed once."""
     first = selectors[0]
     if not isinstance(first, ContinuationSelector):
         return torch.stack([selector.log_probability(output) for selector in selectors], 1)
-    found = first.log_probabilities(output)  # [batch, step]
+    of_steps = first.log_probabilities(output)  # [batch, step]
     weights = [selector.weight for selector in selectors if isinstance(selector, ContinuationSelector)]
-    return torch.stack([(found * weight.to(found)).sum(1) for weight in weights], 1)
+    return torch.stack([(of_steps * weight.to(of_steps)).sum(1) for weight in weights], 1)
 
 
 def log_probability_apart(selectors: Sequence[OutputSelector], output: Any) -> tuple[Tensor, Tensor | None]:
@@ -266,11 +240,11 @@ def log_probability_minus_foil(selectors: Sequence[OutputSelector], output: Any)
     return target if foil is None else target - foil
 
 
-def new_places(places: Tensor, old: Tensor) -> Tensor:
-    """[batch], or [batch, step]"""
-    return places.to(old.device).gather(1, old.reshape(len(old), -1)).view_as(old)
+def look_up(new_positions: Tensor, old: Tensor) -> Tensor:
+    """[batch] or [batch, step], as `old` is."""
+    return new_positions.to(old.device).gather(1, old.reshape(len(old), -1)).view_as(old)
 
 
 def repeat_selectors(selectors: Sequence[OutputSelector], rows: Tensor) -> tuple[OutputSelector, ...]:
-    """The same choices for the batch rows `rows`, in that order."""
+    """The selectors for the texts `rows` of the batch, in that order."""
     return tuple(selector.map(lambda tensor: tensor[rows.to(tensor.device)]) for selector in selectors)

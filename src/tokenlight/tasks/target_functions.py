@@ -13,7 +13,7 @@ OutputFunction = Callable[[Any], Tensor]  # the model's output -> [batch]
 
 
 def texts_in(output: Any) -> int:
-    """Every part of an output has the batch as its first axis."""
+    """The number of texts: the first axis of every tensor of an output."""
     return next(len(part) for part in output.values() if isinstance(part, Tensor))
 
 
@@ -46,8 +46,10 @@ def refuse_mixed_texts(function: OutputFunction, output: Any, score: Tensor) -> 
         return
     try:
         with torch.no_grad():
-            parts = [function(map_tensors(output, lambda x, s=s: select_texts(x, s, texts))) for s in split_off(texts)]
-    except Exception:  # whatever it is, the function works on the whole batch
+            parts = [
+                function(map_tensors(output, lambda x, s=s: select_texts(x, s, texts))) for s in split_first(texts)
+            ]
+    except Exception:  # the function reads tensors of the whole batch, so it cannot be called on a part
         return
     if [getattr(part, "shape", None) for part in parts] != [(1,), (texts - 1,)]:
         return
@@ -61,18 +63,18 @@ def refuse_mixed_texts(function: OutputFunction, output: Any, score: Tensor) -> 
         )
 
 
-def split_off(texts: int) -> tuple[slice, slice]:
+def split_first(texts: int) -> tuple[slice, slice]:
     return slice(0, 1), slice(1, texts)
 
 
-def select_texts(tensor: Tensor, places: slice, texts: int) -> Tensor:
-    return tensor[places] if tensor.ndim and len(tensor) == texts else tensor
+def select_texts(tensor: Tensor, rows: slice, texts: int) -> Tensor:
+    return tensor[rows] if tensor.ndim and len(tensor) == texts else tensor
 
 
 def refuse_padding_read(function: OutputFunction, output: Any, batch: Batch) -> None:
     """A function whose gradient at the output of a padding token is not 0."""
-    places = torch.arange(batch.attention_mask.shape[1], device=batch.attention_mask.device)
-    padding = (places < batch.first[:, None]) | (places > batch.last[:, None])  # [batch, token]
+    positions = torch.arange(batch.attention_mask.shape[1], device=batch.attention_mask.device)
+    padding = (positions < batch.first[:, None]) | (positions > batch.last[:, None])  # [batch, token]
     if not padding.any():
         return
     leaves: list[Tensor] = []
@@ -111,7 +113,7 @@ def map_tensors(output: Any, change: Callable[[Tensor], Tensor]) -> Any:
 def map_part(part: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(part, Tensor):
         return change(part)
-    return type(part)(map_part(one, change) for one in part) if type(part) in (tuple, list) else part
+    return type(part)(map_part(element, change) for element in part) if type(part) in (tuple, list) else part
 
 
 def floats_in(output: Any) -> Iterator[Tensor]:

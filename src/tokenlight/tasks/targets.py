@@ -1,13 +1,15 @@
-"""Targets: what a person asks for, and the same for one text in indices."""
+"""Targets: what a person asks for, and the same in indices, for one text and for a batch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.common.errors import RefusedValue
+from tokenlight.common.option_values import Quantity
 from tokenlight.tasks.selectors import OutputSelector
 from tokenlight.tasks.target_functions import OutputFunction
 from tokenlight.text.batch import Batch
@@ -16,130 +18,145 @@ from tokenlight.text.tokenized_text import TokenizedText, is_whole
 if TYPE_CHECKING:
     from tokenlight.tasks.task import Task
 
-Span = tuple[int, int]  # first and last token of an answer, both inside
-GONE: Span = (-1, -1)  # an answer of which no token is left
-Position = int | str  # a token's index, or a word of the text
-Named = int | str  # a label or a token, by index or by name; an answer by its text
-# What people may ask for: nothing (the prediction); a label, a token or an answer; an answer as (first token, last
-# token); (position, label or token) where the model answers for every token; a function of the model's output; and
-# where probabilities are measured, token ids that follow one another.
-TargetSpec = Named | tuple[int, ...] | tuple[Position, Named | None] | OutputFunction | None
-TargetSpecs = TargetSpec | Sequence[TargetSpec]  # one for all texts, or a list with one for each
+Span = tuple[int, int]  # first token, and the token after the last
+Position = int | str  # the index of a token, or a word of the text
+REMOVED = (-1, -1)  # first and last token of a span of which no token is left
+Name = int | str  # a label or a token, by index or by name; an answer by its text
+TargetKind = Literal["index", "span", "continuation", "function"]
 
 
 @dataclass(frozen=True)
 class ResolvedTarget:
-    """What the caller asked for in one text, in indices. None stands for what the model predicts."""
+    """What is explained about one text, in indices. Without indices it is what the model predicts.
 
-    index: int | None = None  # label or token id
-    foil: int | None = None
+    A target with a foil is a difference: of two logits, or of two probabilities among the two.
+    """
+
+    # A label or a token id; the positions whose start and end logits are read, for a span; the ids of a continuation.
+    indices: tuple[int, ...] = ()
+    foil: tuple[int, ...] = ()
+    kind: TargetKind = "index"
     position: int | None = None  # the token whose label or word is explained
-    span: Span | None = None  # extractive answers
-    foil_span: Span | None = None
-    context: Span | None = None  # the tokens an answer may lie in
-    answer: tuple[int, ...] = ()  # several tokens that follow the text
-    foil_answer: tuple[int, ...] = ()
-    each: bool = False  # the answer's tokens are explained one by one, not their sum
-    parts: tuple[int, ...] = ()  # ... or part by part: for every token the number of its part, such as a sentence
-    against_all: bool = False  # each logit of the answer minus the mean of all, weighted by their probabilities
+    passage: Span | None = None  # the tokens that a span may consist of
+    given: tuple[int, ...] = ()  # token ids between the text and the target: the beginning of an answer
+    parts: tuple[int, ...] | None = None  # of a continuation: the number of each token's part; None: no parts
+    quantity: Quantity = "logit"  # what is explained of each token of a continuation
+    function: OutputFunction | None = None  # the caller's own
+
+    @property
+    def index(self) -> int | None:
+        """The label or token id; None stands for the prediction."""
+        return self.indices[0] if self.indices else None
+
+    @property
+    def continuation(self) -> tuple[int, ...]:
+        """The token ids that the model reads after the text; empty for other kinds of targets."""
+        return self.indices if self.kind == "continuation" else ()
+
+    @property
+    def foil_continuation(self) -> tuple[int, ...]:
+        return self.foil if self.kind == "continuation" else ()
 
     @property
     def foiled(self) -> bool:
-        return self.foil is not None or self.foil_span is not None
-
-    @property
-    def measured_target(self) -> "MeasuredTarget | None":
-        """None where the prediction decides."""
-        if self.span is None and self.index is None and not self.answer:
-            return None
-        if self.foil_answer:
-            raise RefusedValue("the probability of one continuation among two is not measured: leave the foil out")
-        index = self.answer or (() if self.index is None else (self.index,))
-        return MeasuredTarget(index, self.foil, self.position, self.span, self.foil_span)
-
-
-@dataclass(frozen=True)
-class MeasuredTarget:
-    """Whose probability is measured in one text, in indices of the whole row.
-
-    With a foil it is the probability among the two: the softmax over target and foil alone. An answer's is that of
-    its first token as start times that of its last token as end, each among all tokens of the row; where these were
-    deleted, its first and last token that are left stand in, and an answer that is gone altogether has probability 0.
-    A continuation's is the product over its tokens.
-    """
-
-    index: tuple[int, ...] = ()  # a label, or token ids that follow one another
-    foil: int | None = None
-    position: int | None = None  # the token whose label or word is read; it is never taken away
-    span: Span | None = None  # an answer
-    foil_span: Span | None = None
-    given: tuple[int, ...] = ()  # token ids that stand between the text and those of the index
+        """Whether one pass reads both target and foil. Two continuations are read in two passes."""
+        return bool(self.foil) and self.kind != "continuation"
 
     @property
     def protected(self) -> tuple[int, ...]:
+        """Tokens that must not be removed when the target's probability is measured."""
         return () if self.position is None else (self.position,)
 
     @property
     def steps(self) -> int:
-        """Tokens of a continuation; 1 for everything else."""
-        return max(1, len(self.index))
+        """The number of tokens of a continuation; 1 for all other targets."""
+        return 1 if self.kind == "span" else max(1, len(self.indices))
 
-    @property
-    def target(self) -> TargetSpec:
-        """As `explain` takes it."""
-        if self.span is not None:
-            return self.span
-        return self.index[0] if self.position is None else (self.position, self.index[0])
+    def keep_tokens(self, kept: Sequence[int]) -> "ResolvedTarget":
+        """The same target where only these tokens of the text are left.
 
-    def move(self, kept: Sequence[int]) -> "MeasuredTarget":
-        """The same goal where only these tokens are left."""
-        position = None if self.position is None else kept.index(self.position)
-        span, foil_span = (one and squeeze(one, kept) for one in (self.span, self.foil_span))
-        return replace(self, position=position, span=span, foil_span=foil_span)
+        Of a span whose first or last token is removed, the first or last one that is left is read instead.
+        """
+        if self.kind == "span":
+            return replace(self, indices=clip_ends(self.indices, kept), foil=clip_ends(self.foil, kept))
+        return self if self.position is None else replace(self, position=kept.index(self.position))
 
 
-def squeeze(span: Span, kept: Sequence[int]) -> Span:
-    inside = [new for new, old in enumerate(kept) if span[0] <= old <= span[1]]
-    return (inside[0], inside[-1]) if inside else GONE
+# What people may ask for: nothing (the prediction); a label, a token or an answer; an answer as a span of tokens;
+# (position, label or token) for models with an output for every token; token ids that follow one another; a function of
+# the model's output; or a target that is resolved already.
+TargetSpec = Name | tuple[int, ...] | tuple[Position, Name | None] | OutputFunction | ResolvedTarget | None
+TargetSpecs = TargetSpec | Sequence[TargetSpec]  # one for all texts, or a list with one for each
+
+
+def span_indices(span: Span | None) -> tuple[int, ...]:
+    """The positions whose start and end logits are read for a span: its first and its last token."""
+    return () if span is None else (span[0], span[1] - 1)
+
+
+def clip_ends(ends: tuple[int, ...], kept: Sequence[int]) -> tuple[int, ...]:
+    """First and last token of a span among the tokens that are kept; `REMOVED` if none of them is left."""
+    if not ends:
+        return ()
+    inside = [new for new, old in enumerate(kept) if ends[0] <= old <= ends[1]]
+    return (inside[0], inside[-1]) if inside else REMOVED
 
 
 @dataclass(frozen=True)
 class ChangedInput:
-    """An input and what is read from it; equal questions have equal answers."""
+    """An input after the removal of tokens, and the target whose probability is measured; equal ones run once."""
 
     input_ids: tuple[int, ...]
-    original_ids: tuple[int, ...]  # for each token what stood there before it was replaced: positions go by these
+    original_ids: tuple[int, ...]  # before replacement: position ids are counted by these
     token_type_ids: tuple[int, ...] | None
-    measured_target: MeasuredTarget
+    target: ResolvedTarget
 
     def __len__(self) -> int:
         return len(self.input_ids)
 
 
 @dataclass(frozen=True)
-class Target:
-    """What to explain in every text of a batch; `select` settles it once the model has answered."""
+class BatchTarget:
+    """What is explained in each text of a batch. With `selectors`, it is what an earlier pass has selected."""
 
     task: "Task"
-    resolved: tuple[ResolvedTarget, ...]
-    function: OutputFunction | None = None
+    targets: tuple[ResolvedTarget, ...]
+    selectors: tuple[OutputSelector, ...] | None = field(default=None, compare=False)
 
     @property
     def foiled(self) -> bool:
-        return any(resolved.foiled for resolved in self.resolved)
+        return any(target.foiled for target in self.targets)
+
+    @property
+    def function(self) -> OutputFunction | None:
+        return self.targets[0].function
+
+    @property
+    def continues(self) -> bool:
+        """Whether the texts are followed by continuations."""
+        return any(target.continuation for target in self.targets)
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the parts of continuations are explained one by one: results have an axis more."""
+        return self.targets[0].parts is not None
+
+    def read_positions(self, batch: Batch) -> Tensor | None:
+        """[batch] or [batch, step]: the tokens of each text whose logits are read; None: not known before the pass."""
+        if self.selectors is not None:
+            return self.selectors[0].reads_at
+        return None if self.function is not None else self.task.read_positions(self.targets, batch)
 
     def select(self, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[OutputSelector, ...]:
-        """The parts whose scores add up to what is explained."""
-        return self.task.select(self, output, batch, model)
-
-    def reads_at(self, batch: Batch) -> Tensor | None:
-        """The tokens of each text whose logits count, as `Asked` has them."""
-        return None if self.function is not None else self.task.reads_at(self.resolved, batch)
+        """The parts whose scores add up to what is explained; `model` computed the output."""
+        if self.selectors is not None:
+            return self.selectors
+        return self.task.select(self.targets, output, batch, model)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A label, token or answer: what can be explained."""
+    """A label, token or answer that can be explained."""
 
     name: str
     index: int | None = None
@@ -152,27 +169,27 @@ class Candidate:
         return always | {key: value for key, value in vars(self).items() if key not in always and value is not None}
 
 
-def chosen_indices(selectors: Sequence[OutputSelector], i: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Target and foil of the i-th text as the model counts: a label, a token id, or an answer's first and last."""
-    index = tuple(index for selector in selectors for index in selector.indices_of(i))
-    return index, tuple(int(selector.foil[i]) for selector in selectors if selector.foil is not None)
+def selected_indices(selectors: Sequence[OutputSelector], i: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Target and foil of the i-th text: a label, token ids, or the first and last token of a span."""
+    indices = tuple(index for selector in selectors for index in selector.indices_of(i))
+    return indices, tuple(int(selector.foil[i]) for selector in selectors if selector.foil is not None)
 
 
-def new_foils(foils: Sequence[int | None], like: Tensor) -> Tensor | None:
-    """[batch], or None where there are none."""
-    return like.new_tensor(foils) if all_or_none(foils) else None
+def foil_tensor(foils: Sequence[tuple[int, ...]], place: int, device: torch.device) -> Tensor | None:
+    """[batch] the entry at this place of each foil; None if there are no foils."""
+    return torch.tensor([foil[place] for foil in foils], device=device) if have_foils(foils) else None
 
 
-def all_or_none(foils: Sequence[Any]) -> bool:
-    """Whether there are foils; a batch cannot have some."""
-    if any(foil is None for foil in foils) and any(foil is not None for foil in foils):
+def have_foils(foils: Sequence[tuple[int, ...]]) -> bool:
+    """Whether the texts of a batch have foils: all of them, or none."""
+    if any(foils) and not all(foils):
         raise RefusedValue("some rows have a foil and others none: explain them in separate calls")
-    return foils[0] is not None
+    return bool(foils[0])
 
 
 def check_indices(indices: Sequence[Any], outputs: int) -> None:
     for index in indices:
-        if index is not None and not (is_whole(index) and 0 <= index < outputs):
+        if not (is_whole(index) and 0 <= index < outputs):
             raise RefusedValue(f"expected the index of one of the model's {outputs} outputs, found {index!r}")
 
 
@@ -201,7 +218,7 @@ def refuse_equal(target: object, foil: object, name: object) -> None:
 
 
 def spread(value: Any, count: int, name: str) -> list[TargetSpec]:
-    """One of these `TargetSpecs` for each text; a list has them already, any other sequence is a single target."""
+    """The entry of `TargetSpecs` for each text: a list has one for each, any other sequence is a single target."""
     if not isinstance(value, list):
         return [value] * count
     if len(value) != count:

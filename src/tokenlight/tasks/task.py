@@ -1,12 +1,12 @@
-"""The base class of tasks: everything that depends on what a model is asked.
+"""The base class of tasks: everything that depends on what a model computes for a text.
 
-The base class fits every model that answers with one row of logits; what a subclass says differently, it says in a
-fact (a class attribute) or in a method. Nothing outside this folder asks which task it has.
+The base class fits models with one row of logits per text. Subclasses override class attributes and methods. No code
+outside this folder checks which task it has.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor
@@ -17,51 +17,49 @@ from tokenlight.common.errors import RefusedValue
 from tokenlight.common.samples import SAMPLE
 from tokenlight.model.config import embedding_rows, max_length
 from tokenlight.tasks.selectors import OutputSelector, logits_at
-from tokenlight.tasks.target_functions import refuse_padding_read
+from tokenlight.tasks.target_functions import OutputFunction, refuse_padding_read
 from tokenlight.tasks.targets import (
     Candidate,
     ChangedInput,
-    MeasuredTarget,
     ResolvedTarget,
     Span,
-    Target,
     TargetSpec,
     check_indices,
-    chosen_indices,
-    new_foils,
+    foil_tensor,
     refuse_equal,
+    selected_indices,
 )
 from tokenlight.text.batch import Batch, refuse_unembedded_ids
 from tokenlight.text.tokenize import encode
 from tokenlight.text.tokenized_text import Cut, Gap, Text, TokenizedText, is_whole
 
 LogitsFor = Literal["text", "every token", "last token"]
-MOST = 10  # candidates to pick from, where the model could say anything
+MAX_CANDIDATES = 10  # that are listed, for models with a vocabulary of outputs
 
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """What this model is asked. Texts are given as rows; `i` is a text's place in the batch that was run."""
+    """What the model computes, and how targets are named. `i` is the index of a text in the batch of an output."""
 
     model: PreTrainedModel = field(repr=False)  # the user's own, without wrappers
     tokenizer: Any = field(default=None, repr=False)  # None: the caller tokenizes
 
-    name: ClassVar[str]  # as transformers' pipelines call it
-    heads: ClassVar[tuple[str, ...]]  # how the names of model classes with such a head end
-    auto_class: ClassVar[str]  # transformers' class that loads one
-    trial_settings: ClassVar[Mapping[str, Any]] = {}  # of the configuration of a tiny model that is made to be tried
+    name: ClassVar[str]  # its name in transformers' pipelines
+    heads: ClassVar[tuple[str, ...]]  # endings of the names of model classes with such a head
+    auto_class: ClassVar[str]  # transformers' class that loads such models
+    trial_settings: ClassVar[Mapping[str, Any]] = {}  # of the configuration of a tiny model for tests
 
-    cut: ClassVar[Cut] = "longest_first"  # which tokens of a long text give way
+    cut: ClassVar[Cut] = "longest_first"  # which tokens of a long text are truncated
     logits_for: ClassVar[LogitsFor] = "text"
     parts: ClassVar[int] = 1  # numbers of the output that are added up
-    with_words: ClassVar[bool] = False  # the model answers with a word of its vocabulary
+    with_words: ClassVar[bool] = False  # the output is a token of the vocabulary
     gap: ClassVar[Gap | None] = None
-    reads_on: ClassVar[bool] = False  # from left to right: what is taken away is deleted, not replaced
+    generates: ClassVar[bool] = False  # reads from left to right, so tokens are deleted instead of replaced
     foil_has_own_query_position: ClassVar[bool] = False  # a foil is read at another token than the target
     reads_pairs: ClassVar[bool] = False
-    names_spans: ClassVar[bool] = False  # a target is a stretch of tokens
-    needs_position: ClassVar[bool] = False  # a target says for which token, as no text says it by itself
-    reads_windows: ClassVar[bool] = False  # what it says about parts of a text can be averaged
+    names_spans: ClassVar[bool] = False  # a target is a span of tokens
+    needs_position: ClassVar[bool] = False  # a target must name its position
+    reads_windows: ClassVar[bool] = False  # predictions for parts of a text can be averaged
     compares_classes: ClassVar[bool] = False
     score_word: ClassVar[str] = "logit"  # what the explained number is called
 
@@ -73,47 +71,55 @@ class Task(ABC):
         return max_length(self.model, self.tokenizer.model_max_length)
 
     def encode(self, texts: Sequence[Text]) -> list[TokenizedText]:
-        """The texts as token rows, cut to what the model takes."""
-        tokenized_texts = encode(self.tokenizer, texts, self.max_length, self.cut, replies=self.reads_on)
+        """The tokenized texts, truncated to the model's maximum length."""
+        tokenized_texts = encode(self.tokenizer, texts, self.max_length, self.cut, replies=self.generates)
         for tokenized_text in tokenized_texts:
             refuse_unembedded_ids(tokenized_text, embedding_rows(self.model))
         return tokenized_texts
 
-    # From people's words to indices, and back
+    # From names to indices, and back
 
     def resolve_target(self, tokenized_text: TokenizedText, target: TargetSpec, foil: TargetSpec) -> ResolvedTarget:
-        """Indices for what the caller asked about this text. Functions of the output are not for here."""
+        """Target and foil in indices. A target that is resolved already is returned as it is."""
+        if isinstance(target, ResolvedTarget):
+            if foil is not None:
+                raise RefusedValue("a resolved target has its own foil: leave foil out")
+            return target
+        return self.resolve_names(tokenized_text, target, foil)
+
+    def resolve_names(self, tokenized_text: TokenizedText, target: Any, foil: Any) -> ResolvedTarget:
+        """Indices for names of targets, positions and foils; None stands for the prediction."""
         index = None if target is None else self.index(target)
-        other = None if foil is None else self.index(foil)
-        refuse_equal(index, other, target)
-        return ResolvedTarget(index=index, foil=other)
+        foil_index = None if foil is None else self.index(foil)
+        refuse_equal(index, foil_index, target)
+        return ResolvedTarget(() if index is None else (index,), () if foil_index is None else (foil_index,))
 
     def read_target(self, value: Any) -> Any:
-        """A target, foil or gold label as data holds it, as `resolve_target` takes it. A name wins over an index.
+        """A target, foil or gold label of a data set, as `resolve_target` takes it. A name wins over an index.
 
-        Only some formats tell 1 from "1", so a number is read as the text that it is written as, whatever the format.
+        Only some formats distinguish 1 from "1", so a number is read as the text that is written for it.
         """
         return str(value) if is_whole(value) else value
 
-    def read_on(self, tokenized_text: TokenizedText, resolved: ResolvedTarget) -> TokenizedText:
-        """What the model reads to be asked this about a text."""
+    def append_continuation(self, tokenized_text: TokenizedText, target: ResolvedTarget) -> TokenizedText:
+        """What the model reads: the text, followed by the tokens of a continuation."""
         return tokenized_text
 
-    def resolve_any_target(self, tokenized_text: TokenizedText) -> ResolvedTarget:
-        """For the caller's own function of the output."""
-        return ResolvedTarget()
+    def resolve_function(self, tokenized_text: TokenizedText, function: OutputFunction) -> ResolvedTarget:
+        """The caller's own function of the output as a target."""
+        return ResolvedTarget(kind="function", function=function)
 
     def resolve_target_ids(self, target: Any, foil: Any) -> ResolvedTarget:
-        """For those who tokenize themselves."""
+        """Target and foil of callers without a tokenizer, who give indices."""
         refuse_equal(target, foil, target)
-        return ResolvedTarget(index=target, foil=foil)
+        return ResolvedTarget(() if target is None else (target,), () if foil is None else (foil,))
 
     def trial_target(self, last: int) -> Any:
-        """Something to ask about any token row whose last token has this place, as `resolve_target_ids` takes it."""
+        """A target for any text whose last token has this index, as `resolve_target_ids` takes it."""
         return min(1, self.outputs - 1)
 
     def compose(self, target: Any, position: int | None = None, span: Span | None = None) -> Any:
-        """What the separate fields of a page or a command say, as `explain` takes it."""
+        """A target from the separate fields of the page or the command line, as `explain` takes it."""
         if span is not None:
             raise RefusedValue(f"spans are for question answering; this is a {self.name} model")
         if position is not None:
@@ -121,17 +127,17 @@ class Task(ABC):
         return target
 
     def default_position(self, tokenized_text: TokenizedText) -> int | None:
-        """The token that a page asks about first, where the model answers for every token."""
+        """The position that the page explains first, for models with an output for every token."""
         return None
 
     def check_shared(self, target: Any) -> None:
-        """Refuse a target that is meant for every text of a corpus, and can be none."""
+        """Refuse a target that is invalid for every text of a corpus."""
         self.index(target)
 
     @property
     @abstractmethod
     def outputs(self) -> int:
-        """Between how many labels or tokens the model chooses."""
+        """The number of labels or tokens that the model has logits for."""
 
     @abstractmethod
     def index(self, name: object) -> int:
@@ -139,16 +145,16 @@ class Task(ABC):
 
     @abstractmethod
     def name_of(self, index: int) -> str:
-        """The label or the token behind an index."""
+        """The label or the token with this index."""
 
     @property
     def labels(self) -> dict[int, str]:
-        """Index -> label; none where the model answers with something else."""
+        """Index -> label; empty for models without labels."""
         return {}
 
-    def gold(self, label: object, resolved: ResolvedTarget) -> int | None:
-        """The right answer of an example, by its label or by the word that it names."""
-        return resolved.index
+    def gold(self, label: object, target: ResolvedTarget) -> int | None:
+        """The index of an example's gold label, or of the word that its target names."""
+        return target.index
 
     def describe(
         self, tokenized_text: TokenizedText, selectors: Sequence[OutputSelector], i: int
@@ -156,7 +162,7 @@ class Task(ABC):
         """Target and foil in words."""
         if selectors[0].function is not None:
             return getattr(selectors[0].function, "__name__", "custom"), None
-        target, foil = chosen_indices(selectors, i)
+        target, foil = selected_indices(selectors, i)
         return self.words(tokenized_text, target), self.words(tokenized_text, foil) if foil else None
 
     def words(self, tokenized_text: TokenizedText, indices: Sequence[int]) -> str:
@@ -165,77 +171,86 @@ class Task(ABC):
 
     # Which number is explained
 
-    def reads_at(self, resolved: Sequence[ResolvedTarget], batch: Batch) -> Tensor | None:
-        """The tokens of each text whose logits count, [batch] or [batch, step], where that is known beforehand."""
+    def read_positions(self, targets: Sequence[ResolvedTarget], batch: Batch) -> Tensor | None:
+        """[batch] or [batch, step]: the tokens of each text whose logits are read; None: not known before the pass."""
         return None
 
-    def positions(self, resolved: Sequence[ResolvedTarget], batch: Batch) -> Tensor | None:
-        """[batch] the token axis of the logits; None where they have none, or where no token was named."""
+    def positions(self, targets: Sequence[ResolvedTarget], batch: Batch) -> Tensor | None:
+        """[batch] indices into the token axis of the logits; None if they have none, or if no position is named."""
         return None
 
-    def select(self, target: Target, output: Any, batch: Batch, model: PreTrainedModel) -> tuple[OutputSelector, ...]:
-        """The parts whose scores add up to what is explained; `model` is the one that has answered."""
-        positions = self.positions(target.resolved, batch)
-        if target.function is not None:
-            refuse_padding_read(target.function, output, batch)
-            return (OutputSelector(row=None, function=target.function),)
+    def select(
+        self, targets: Sequence[ResolvedTarget], output: Any, batch: Batch, model: PreTrainedModel
+    ) -> tuple[OutputSelector, ...]:
+        """The parts whose scores add up to what is explained; `model` computed the output."""
+        function = targets[0].function
+        positions = self.positions(targets, batch)
+        if function is not None:
+            refuse_padding_read(function, output, batch)
+            return (OutputSelector(row=None, function=function),)
         logits = output["logits"]
-        check_indices([w.index for w in target.resolved] + [w.foil for w in target.resolved], logits.shape[-1])
+        check_indices([index for target in targets for index in (*target.indices, *target.foil)], logits.shape[-1])
         predicted = (logits if positions is None else logits_at(logits, positions)).argmax(-1).tolist()
-        index = [p if w.index is None else w.index for p, w in zip(predicted, target.resolved, strict=True)]
-        foil = new_foils([w.foil for w in target.resolved], batch.input_ids)
-        return (OutputSelector(row=positions, index=batch.input_ids.new_tensor(index), foil=foil, position=positions),)
+        indices = [p if t.index is None else t.index for p, t in zip(predicted, targets, strict=True)]
+        foil = foil_tensor([target.foil for target in targets], 0, batch.input_ids.device)
+        return (
+            OutputSelector(row=positions, index=batch.input_ids.new_tensor(indices), foil=foil, position=positions),
+        )
 
-    def measured_target(self, index: Sequence[int], foil: Sequence[int], position: int | None) -> MeasuredTarget:
-        """Whose probability is measured, from what was chosen."""
-        return MeasuredTarget(tuple(index), foil[0] if foil else None, position)
-
-    def moved(
-        self, resolved: ResolvedTarget, tokenized_text: TokenizedText, measured_target: MeasuredTarget
+    def measured_target(
+        self,
+        indices: tuple[int, ...],
+        foil: tuple[int, ...] = (),
+        position: int | None = None,
+        given: tuple[int, ...] = (),
     ) -> ResolvedTarget:
-        """The same wish about what is left of a text; the goal has moved already."""
-        return replace(resolved, position=measured_target.position)
+        """The target whose probability is measured, from the indices that a pass has selected."""
+        return ResolvedTarget(indices, foil, position=position, given=given)
 
-    def pose(self, question: ChangedInput) -> ChangedInput:
-        """The question as the model has to read it."""
-        return question
+    def prediction_target(self, tokenized_text: TokenizedText, position: int | None) -> ResolvedTarget:
+        """The model's prediction about a text of which tokens may be removed, as a target."""
+        return ResolvedTarget(position=position)
 
-    # What the model says
+    def complete_input(self, changed: ChangedInput) -> ChangedInput:
+        """The input as the model has to read it, with the tokens of a continuation."""
+        return changed
 
-    def answer_rows(
+    # Predictions and probabilities
+
+    def logits_of_text(
         self, output: Any, i: int, length: int, position: int | None, count: int = 1
     ) -> Tensor | None:  # [count, index]
-        """The logits that answer for a text of so many tokens; None where no token was named."""
+        """The logits of a text with `length` tokens, for `count` tokens of a continuation; None without a position."""
         return output["logits"][i][None]
 
-    def chances(self, logits: Tensor) -> Tensor:
-        """[index] probabilities from one row of logits."""
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """[index] probabilities from the logits of one prediction."""
         return logits.softmax(0)
 
-    def log_joint(self, rows: Tensor, resolved: Tensor) -> Tensor:
-        """The log-probability of `resolved` [count], taken from as many rows of logits [count, index], all together."""
-        return (resolved - rows.logsumexp(-1)).sum()
+    def joint_log_probability(self, logits: Tensor, target_logits: Tensor) -> Tensor:
+        """The log-probability of all tokens of a target, from logits [token, index] and its own logits [token]."""
+        return (target_logits - logits.logsumexp(-1)).sum()
 
     @property
     def gives_number(self) -> bool:
-        """The answer is a number, or several, none of which excludes another: it has no probability."""
+        """Whether the output is a number or several, as in regression, so that it has no probability."""
         return False
 
     def prediction(
-        self, tokenized_text: TokenizedText, output: Any, resolved: ResolvedTarget, i: int
+        self, tokenized_text: TokenizedText, output: Any, target: ResolvedTarget, i: int
     ) -> tuple[str, float | None]:
-        """What the model says about a text, and how probable it finds that."""
-        rows = self.answer_rows(output, i, len(tokenized_text), resolved.position)
+        """The model's prediction for a text, and its probability."""
+        rows = self.logits_of_text(output, i, len(tokenized_text), target.position)
         if rows is None:
             return "something for every token", None
         logits = rows[0].float()
         if self.gives_number:
             return self.numbers_in_words(logits.tolist()), None
         best = int(logits.argmax())
-        return self.name_of(best), float(self.chances(logits)[best])
+        return self.name_of(best), float(self.probabilities(logits)[best])
 
     def numbers_in_words(self, numbers: Sequence[float]) -> str:
-        """The answer of a regression: its number, or every one with its name where there are several."""
+        """The output of a regression: its number, or each with its name if there are several."""
         if len(numbers) == 1:
             return f"{numbers[0]:.4g}"
         return ", ".join(f"{self.name_of(i)} {number:.4g}" for i, number in enumerate(numbers))
@@ -244,46 +259,46 @@ class Task(ABC):
         self,
         tokenized_text: TokenizedText,
         output: Any,
-        resolved: ResolvedTarget,
-        asked: Sequence[int] = (),
+        target: ResolvedTarget,
+        named: Sequence[int] = (),
         i: int = 0,
     ) -> tuple[Candidate, ...]:
-        """All labels, or the likeliest tokens and those that were asked for."""
-        rows = self.answer_rows(output, i, len(tokenized_text), resolved.position)
-        assert rows is not None, "a position was chosen before"
+        """All labels, or the likeliest tokens and those that are `named`."""
+        rows = self.logits_of_text(output, i, len(tokenized_text), target.position)
+        assert rows is not None, "candidates are listed for a position"
         logits = rows[0].double()
         if self.gives_number:
             return tuple(Candidate(self.name_of(i), i, value=number) for i, number in enumerate(logits.tolist()))
-        chances = self.chances(logits)
+        probabilities = self.probabilities(logits)
         indices = list(range(len(logits)))
         if self.with_words:
-            likeliest = chances.topk(min(MOST, len(logits))).indices.tolist()
-            indices = list(dict.fromkeys([*likeliest, *asked]))
-        return tuple(Candidate(self.name_of(index), index, float(chances[index])) for index in indices)
+            likeliest = probabilities.topk(min(MAX_CANDIDATES, len(logits))).indices.tolist()
+            indices = list(dict.fromkeys([*likeliest, *named]))
+        return tuple(Candidate(self.name_of(index), index, float(probabilities[index])) for index in indices)
 
-    def gold_chance(
-        self, tokenized_text: TokenizedText, output: Any, resolved: ResolvedTarget, gold: int, i: int
+    def gold_probability(
+        self, tokenized_text: TokenizedText, output: Any, target: ResolvedTarget, gold: int, i: int
     ) -> tuple[float, bool]:
-        """The probability of the right answer, and whether the model gives it."""
-        rows = self.answer_rows(output, i, len(tokenized_text), resolved.position)
-        assert rows is not None, "a right answer stands somewhere"
+        """The probability of the gold label or token, and whether the model predicts it."""
+        rows = self.logits_of_text(output, i, len(tokenized_text), target.position)
+        assert rows is not None, "a gold label belongs to a text or to a position"
         logits = rows[0].double()
-        return float(self.chances(logits)[gold]), int(logits.argmax()) == gold
+        return float(self.probabilities(logits)[gold]), int(logits.argmax()) == gold
 
-    def probability(self, output: Any, question: ChangedInput, i: int) -> Tensor:
-        """The probability of the question's goal, in double precision."""
-        return self.log_probability(output, question, i).exp()
+    def probability(self, output: Any, changed: ChangedInput, i: int) -> Tensor:
+        """The probability of the input's target, in double precision."""
+        return self.log_probability(output, changed, i).exp()
 
-    def log_probability(self, output: Any, question: ChangedInput, i: int) -> Tensor:
-        """Its logarithm: the probability of a long answer is too small for a number."""
-        measured_target = question.measured_target
-        found = self.answer_rows(output, i, len(question), measured_target.position, len(measured_target.index))
-        assert found is not None, "a goal names its token"
-        rows = found.double()  # [token of the goal, index]
-        resolved = rows[list(range(len(rows))), list(measured_target.index)]
-        if measured_target.foil is not None:
-            return logsigmoid(resolved - rows[:, measured_target.foil]).sum()
-        return self.log_joint(rows, resolved)
+    def log_probability(self, output: Any, changed: ChangedInput, i: int) -> Tensor:
+        """Its logarithm: the probability of a long answer is too small for a floating-point number."""
+        target = changed.target
+        rows = self.logits_of_text(output, i, len(changed), target.position, target.steps)
+        assert rows is not None, "a measured target has a position where its task needs one"
+        logits = rows.double()  # [token of the target, index]
+        target_logits = logits[list(range(len(logits))), list(target.indices)]
+        if target.foil:
+            return logsigmoid(target_logits - logits[:, target.foil[0]]).sum()
+        return self.joint_log_probability(logits, target_logits)
 
     # To try the model
 

@@ -12,7 +12,7 @@ from tokenlight.text.tokenized_text import Text, TokenizedText
 @register
 @dataclass(frozen=True)
 class TokenClassification(Positioned, Labeled):
-    """Which label does this token have?"""
+    """The label of a token."""
 
     name = "token-classification"
     heads = ("ForTokenClassification",)

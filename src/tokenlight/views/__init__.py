@@ -1,1 +1,1 @@
-"""Views of results: in the terminal, as HTML, LaTeX, figures and reports. Pure functions of results."""
+"""Results drawn: in the terminal, as HTML, LaTeX, figures and reports. Pure functions of results."""
