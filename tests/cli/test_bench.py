@@ -82,26 +82,26 @@ def test_seed_models(checkpoint, data, tmp_path):
         ([], "name the folder for the results with -o DIR"),
     ],
 )
-def test_what_a_person_got_wrong_is_one_line(checkpoint, data, tmp_path, arguments, message):
+def test_wrong_arguments_are_one_line(checkpoint, data, tmp_path, arguments, message):
     placed = [str(tmp_path / "out") if one == "OUT" else one for one in arguments]
     assert message in fail("bench", checkpoint, data, *placed)
     assert not (tmp_path / "out").exists()
 
 
-def test_data_that_is_not_there(checkpoint, tmp_path):
+def test_missing_data_is_one_line(checkpoint, tmp_path):
     assert "name the data to measure on" in fail("bench", checkpoint)
     gone = str(tmp_path / "gone.tsv")
     assert f"there is no file {gone}" in fail("bench", checkpoint, gone, "-o", str(tmp_path / "out"))
 
 
-def test_results_do_not_go_into_a_models_folder(checkpoint, data):
+def test_writing_results_into_a_model_folder_is_refused(checkpoint, data):
     before = sorted(path.name for path in Path(checkpoint).iterdir())
     assert "holds a model: name another folder" in fail("bench", checkpoint, data, "-o", checkpoint)
     assert "holds a model: name another folder" in fail("explain-file", data, "-o", checkpoint)
     assert sorted(path.name for path in Path(checkpoint).iterdir()) == before
 
 
-def test_a_run_that_is_stopped_says_how_it_goes_on(checkpoint, data, tmp_path, monkeypatch):
+def test_a_stopped_run_prints_how_to_continue(checkpoint, data, tmp_path, monkeypatch):
     def stop(*args: object, **settings: object) -> None:
         raise KeyboardInterrupt
 

@@ -21,7 +21,7 @@ def texts(tmp_path):
     return path
 
 
-def test_strengths_are_found_drawn_and_used(texts, tmp_path):
+def test_calibrated_strengths_are_saved_drawn_and_used(texts, tmp_path):
     mask, figure = tmp_path / "heads.json", tmp_path / "heads.svg"
     arguments = ("calibrate", "default", str(texts), "-o", str(mask), "--removal", "pad", "--folds", "2")
     arguments += ("--steps", "2")

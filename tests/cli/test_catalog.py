@@ -4,5 +4,5 @@ from tokenlight.cli.catalog import read_catalog
 from tokenlight.cli.write_catalog import current_catalog
 
 
-def test_it_is_what_the_registries_say():
+def test_the_method_table_equals_the_registries():
     assert read_catalog() == current_catalog(), "methods, metrics, protocols or tasks changed: run `make catalog`"

@@ -101,7 +101,7 @@ def test_labels_and_paths_of_a_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("format", ["json", "html"])
-def test_documents_on_standard_output_mean_the_same(format):
+def test_escaped_documents_on_standard_output_are_equivalent(format):
     text = f"good {C1}{OVERRIDE}{RED} movie"
     result = run("explain", text, "--format", format)
     assert result.exit_code == 0
@@ -110,12 +110,12 @@ def test_documents_on_standard_output_mean_the_same(format):
         assert json.loads(result.stdout)[0]["text"] == text
 
 
-def test_json_and_html_keep_their_meaning():
+def test_escaped_json_and_html_are_equivalent():
     assert json.loads(escape_json(json.dumps([EVIL], ensure_ascii=False))) == [EVIL]
     assert escape_html(f"<p>{OVERRIDE}</p>\n") == "<p>&#x202e;</p>\n"
 
 
-def test_the_console_prints_names_as_they_are_and_keeps_its_own_colors():
+def test_the_console_prints_names_unchanged_and_keeps_its_colors():
     file = StringIO()
     console = SafeConsole(file=file, force_terminal=True, color_system="truecolor", width=200)
     table = Table(title=f"{EVIL}[/b]")

@@ -29,7 +29,7 @@ def test_the_model_is_moved(checkpoint, monkeypatch):
     assert moved == [torch.device("cuda", 1)]
 
 
-def test_models_on_apples_gpus_are_refused(monkeypatch):
+def test_models_on_apple_gpus_are_refused(monkeypatch):
     model = copy.deepcopy(model_for("bert"))
     monkeypatch.setattr(type(model), "device", torch.device("mps"))
     with pytest.raises(UnsupportedModelError, match=r"has no double precision.*model\.to\('cpu'\)"):

@@ -103,7 +103,7 @@ def test_a_long_text_in_a_file_is_not_wrapped(folders, tmp_path):
     assert len(path.read_text().splitlines()) == 2
 
 
-def test_the_files_name_says_the_format(folders, tmp_path):
+def test_the_file_name_determines_the_format(folders, tmp_path):
     for name, start in (("x.html", "<!doctype html>"), ("x.JSON", "["), ("x.txt", "the model says")):
         result = run("explain", TEXT, "-m", folders["classifier"], "--method", "attcat", "-o", str(tmp_path / name))
         assert result.exit_code == 0
@@ -222,7 +222,7 @@ def test_a_model_type_that_transformers_does_not_know_is_one_line(tmp_path):
         (("--output", "/no/such/folder/file"), "/no/such/folder/file"),
     ],
 )
-def test_what_a_person_got_wrong_is_one_line(folders, arguments, message):
+def test_wrong_arguments_are_one_line(folders, arguments, message):
     assert message in fail("explain", TEXT, "-m", folders["classifier"], *arguments)
 
 
@@ -239,7 +239,7 @@ def test_an_unsupported_model_is_one_line(tmp_path):
     assert "T5ForConditionalGeneration has no head" in fail("explain", TEXT, "-m", str(tmp_path))
 
 
-def test_an_error_of_our_own_is_not_hidden(folders, monkeypatch):
+def test_a_bug_of_tokenlight_shows_its_traceback(folders, monkeypatch):
     def broken(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("a bug")
 
@@ -273,7 +273,7 @@ def test_doctor_tries_every_method(folders, name):
     assert re.search(r"^attcat\s+yes", out, re.MULTILINE)
 
 
-def test_doctor_says_what_does_not_work_and_why(folders, monkeypatch):
+def test_doctor_prints_reasons_for_methods_that_do_not_work(folders, monkeypatch):
     from tokenlight.diagnostics import doctor
 
     def refuse(self: Any, text: Any, method: str = "attcat", **wanted: Any) -> None:
@@ -286,7 +286,7 @@ def test_doctor_says_what_does_not_work_and_why(folders, monkeypatch):
     assert findings["attcat"].error is None
 
 
-def test_doctor_measures_what_the_backward_pass_holds(folders):
+def test_doctor_measures_the_memory_held_for_the_backward_pass(folders):
     out = examined(folders["classifier"])
     assert re.search(r"^rollout\s+yes.*(nothing|0\.0 MB)\s*$", out, re.MULTILINE)  # the head at most, to find its row
     assert re.search(r"^attcat\s+yes.* \d+\.\d MB\s*$", out, re.MULTILINE)
@@ -306,7 +306,7 @@ def test_the_program_is_installed_under_its_name():
 # --- generate -------------------------------------------------------------------------------------------------------
 
 
-def test_generate_says_why_a_model_wrote_that(folders, tmp_path):
+def test_generate_explains_the_generated_answer(folders, tmp_path):
     shown = succeed("generate", folders["writer"], "it is", "--answer", " a good movie", "--explain", "attn_lrp")
     assert "a good movie" in shown
     assert "log-probability" in shown
@@ -356,7 +356,7 @@ def test_answers_from_files_to_files(folders, tmp_path, monkeypatch):
         (["it is", "--answer", " a", "--method", "lrp", "--method", "attcat"], "one method at a time"),
     ],
 )
-def test_what_is_wrong_with_a_prompt_is_said_before_the_model_is_loaded(tmp_path, monkeypatch, arguments, said):
+def test_a_wrong_prompt_is_refused_before_the_model_is_loaded(tmp_path, monkeypatch, arguments, said):
     monkeypatch.chdir(tmp_path)
     Path("chat.json").write_text('[{"role"\n')
     Path("role.json").write_text('[{"role": "user"}]')
@@ -364,7 +364,7 @@ def test_what_is_wrong_with_a_prompt_is_said_before_the_model_is_loaded(tmp_path
     assert said in fail("explain", *arguments, "-m", "./nowhere")
 
 
-def test_generate_asks_a_model_that_knows_chats_as_a_user_does(folders, tmp_path):
+def test_generate_gives_the_prompt_to_chat_models_as_a_user_message(folders, tmp_path):
     writer = tmp_path / "writer"
     shutil.copytree(folders["writer"], writer)
     (writer / "chat_template.jinja").write_text(

@@ -17,7 +17,7 @@ def source(tmp_path) -> str:
     return str(path)
 
 
-def test_a_file_is_explained_and_summed_up(checkpoint, source, tmp_path):
+def test_a_file_is_explained_and_summarized(checkpoint, source, tmp_path):
     out = tmp_path / "out"
     command = ["explain-file", source, "-o", str(out), "-m", checkpoint, "--text", "said", "--id", "name"]
     command += ["--method", "lrp", "--method", "AttCAT", "--chunk-rows", "10", "--dtype", "float16"]
@@ -71,7 +71,7 @@ def test_corpus_shows_one_folder_or_two(checkpoint, source, tmp_path):
         (["{source}", "--text", "said", "-m", "./nowhere"], "no such folder"),
     ],
 )
-def test_what_went_wrong_is_one_line(arguments, said, checkpoint, source, tmp_path):
+def test_errors_are_one_line(arguments, said, checkpoint, source, tmp_path):
     out = tmp_path / "out"
     given = [one.format(source=source) for one in arguments]
     model = [] if "-m" in given else ["-m", checkpoint]
@@ -79,7 +79,7 @@ def test_what_went_wrong_is_one_line(arguments, said, checkpoint, source, tmp_pa
     assert not any(Path(out).glob("parts/*"))
 
 
-def test_what_happened_to_files_and_small_scores_is_said(checkpoint, tmp_path):
+def test_moved_files_and_lost_scores_are_reported(checkpoint, tmp_path):
     texts = tmp_path / "texts.txt"
     texts.write_text("it is a good movie\n" * 4)
     command = ["explain-file", str(texts), "-m", checkpoint, "-o", str(tmp_path / "out"), "--dtype", "float16"]
@@ -90,7 +90,7 @@ def test_what_happened_to_files_and_small_scores_is_said(checkpoint, tmp_path):
     assert "1 damaged part of the earlier run computed again" in again.stderr
 
 
-def test_scores_that_half_precision_loses_are_said(checkpoint, tmp_path, monkeypatch):
+def test_scores_that_half_precision_loses_are_reported(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setattr("tokenlight.corpus.shards.count_too_small", lambda text, settings: 2)
     texts = tmp_path / "texts.txt"
     texts.write_text("it is a good movie\n" * 4)

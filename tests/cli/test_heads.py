@@ -99,7 +99,7 @@ def test_wrong_input_is_one_line(texts, tmp_path):
     assert not (tmp_path / "m.json").exists()
 
 
-def test_relations_that_no_text_has_are_named_as_such(tmp_path):
+def test_relations_that_do_not_occur_are_reported(tmp_path):
     parses = tmp_path / "one.conllu"
     parses.write_text(TREE)
     shown = succeed("heads", "default", str(parses), "-o", str(tmp_path / "masks.json"))

@@ -34,7 +34,7 @@ def answers() -> dict[str, Any]:
     return json.loads(ran.stdout)
 
 
-def test_no_answer_needs_torch(answers):
+def test_help_and_errors_do_not_import_torch(answers):
     assert answers["heavy"] == {}
 
 

@@ -52,7 +52,7 @@ def refusing_server() -> Iterator[str]:
         thread.join()
 
 
-def test_offline_by_choice_is_said(monkeypatch):
+def test_the_error_says_that_offline_mode_is_set(monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     line = fail("explain", "ok", "-m", NAME)
     assert NAME in line
@@ -60,7 +60,7 @@ def test_offline_by_choice_is_said(monkeypatch):
 
 
 @pytest.mark.usefixtures("nobody_listens")
-def test_a_hub_that_nobody_reaches_is_said_at_once(monkeypatch):
+def test_an_unreachable_hub_is_reported_immediately(monkeypatch):
     def no_retries(*args: object, **settings: object) -> None:
         raise AssertionError("transformers asks again and again")
 
@@ -80,7 +80,7 @@ def test_without_the_hub_the_cache_is_read(checkpoint, tmp_path, monkeypatch):
     assert load_model(NAME, None).explain("it is a good movie", "rollout").model == NAME
 
 
-def test_a_refusal_is_an_answer(refusing_server):
+def test_a_refusal_of_the_hub_is_not_retried(refusing_server):
     assert why_unreachable(refusing_server) is None
 
 
@@ -93,7 +93,7 @@ def test_a_refusal_is_an_answer(refusing_server):
         (huggingface_hub.errors.EntryNotFoundError, "no config.json"),
     ],
 )
-def test_what_the_hub_said_is_told_by_the_kind_of_its_error(kind, said):
+def test_errors_of_the_hub_are_described_by_their_class(kind, said):
     wrapped = OSError("at length")
     wrapped.__cause__ = kind.__new__(kind)
     assert said in describe_hub_error(wrapped)
@@ -109,7 +109,7 @@ def test_a_model_without_a_tokenizer_is_refused(family, task, tmp_path):
     assert len(line) < 300 + len(str(tmp_path))
 
 
-def test_a_model_whose_head_nobody_trained_is_refused(tmp_path):
+def test_a_model_with_an_untrained_head_is_refused(tmp_path):
     """Else transformers makes up its weights, and scores would mean nothing."""
     whole = model_for("bert", "text-classification")
     whole.base_model.save_pretrained(tmp_path)
@@ -124,7 +124,7 @@ def test_a_model_whose_head_nobody_trained_is_refused(tmp_path):
     assert succeed("explain", "it is a good movie", "-m", str(tmp_path / "adapter"), "--task", "text-classification")
 
 
-def test_what_is_no_checkpoint_is_said(tmp_path):
+def test_the_error_says_why_a_folder_is_no_checkpoint(tmp_path):
     assert "there is no config.json" in fail("explain", "ok", "-m", str(tmp_path))
     file = tmp_path / "model.bin"
     file.touch()
@@ -181,13 +181,13 @@ def with_weights(tmp_path) -> Callable[[str, bytes | dict[str, Any]], str]:
         ("pytorch_model.bin", b""),
     ],
 )
-def test_damaged_weights_are_said(with_weights, name, content):
+def test_damaged_weights_are_reported(with_weights, name, content):
     line = fail("explain", "ok", "-m", with_weights(name, content))
     assert "cannot be read" in line or "or is damaged" in line
     assert "weights_only" not in line
 
 
-def test_pickles_that_hold_code_are_not_read_and_nobody_suggests_it(with_weights, capfd):
+def test_pickles_with_code_are_not_read_and_the_error_does_not_suggest_it(with_weights, capfd):
     folder = with_weights("pytorch_model.bin", {"extra": Malicious()})
     line = fail("explain", "ok", "-m", folder)
     assert "could run code" in line

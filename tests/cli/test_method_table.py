@@ -28,7 +28,7 @@ def test_a_method_is_a_line():
     ]
 
 
-def test_a_narrow_terminal_has_room_for_what_a_method_does():
+def test_a_narrow_terminal_shows_what_a_method_does():
     shown = lines(80)
     assert shown[:5] == [
         ["method", "what it does"],

@@ -72,7 +72,7 @@ def answer_yes(*arguments: str) -> Any:
 
 
 @pytest.mark.parametrize("task", [(), ("--task", "text-classification")])
-def test_yes_on_standard_input_runs_no_code(own_checkpoint, marker, task):
+def test_yes_on_standard_input_does_not_run_code(own_checkpoint, marker, task):
     result = answer_yes("explain", TEXT, "-m", own_checkpoint, *task)
     assert not marker.exists()
     assert result.exit_code == 2
@@ -107,7 +107,7 @@ def test_in_python_the_code_runs_only_with_the_keyword(own_checkpoint, marker, m
     assert marker.exists()
 
 
-def test_none_is_no_trust(own_checkpoint, marker, monkeypatch):
+def test_trust_remote_code_none_does_not_run_code(own_checkpoint, marker, monkeypatch):
     """To transformers, None means: ask."""
     monkeypatch.setattr("builtins.input", lambda *said: "y")
     nothing: Any = None
@@ -117,7 +117,7 @@ def test_none_is_no_trust(own_checkpoint, marker, monkeypatch):
 
 
 @pytest.mark.parametrize("trust", [False, True])
-def test_everything_that_is_read_of_a_checkpoint_is_told(checkpoint, monkeypatch, trust):
+def test_all_readers_of_a_checkpoint_get_the_keyword(checkpoint, monkeypatch, trust):
     told = []
 
     def noting(read: Any) -> Any:

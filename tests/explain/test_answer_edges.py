@@ -54,7 +54,7 @@ def test_an_answer_that_is_nothing_but_the_end(explainer, capsys):
     ("answer", "message"),
     [("", "an empty one"), ((), "an empty one"), (5, "found int"), ((10**6,), "outside the vocabulary of")],
 )
-def test_what_is_no_answer(explainer, answer, message):
+def test_invalid_answers_are_refused(explainer, answer, message):
     with pytest.raises((ValueError, TypeError), match=message):
         explainer.explain_answer(PROMPT, answer)
 
@@ -126,7 +126,7 @@ def test_half_a_character(explainer):
     assert own_pieces(answer) == ["", "\ufffd", "\ufffd"]
 
 
-def test_what_stands_behind_half_a_character_does_not_take_it(explainer):
+def test_a_token_after_an_incomplete_character_does_not_include_it(explainer):
     tokenizer = explainer.tokenizer
     for broken in tokenizer.encode("é")[:1], [tokenizer.convert_tokens_to_ids("ÿ")] * 2, tokenizer.encode("\ufffd"):
         ids = (*tokenizer.encode("the"), *broken, *tokenizer.encode(" key"))
@@ -244,7 +244,7 @@ def test_tokens_keep_their_own_spans_where_decoding_removes_blanks(make, answer,
     assert tokenizer.convert_ids_to_tokens(list(explained.of(part).indices)) == expected
 
 
-def test_an_unknown_word_of_an_answer_is_a_token_like_any_other():
+def test_an_unknown_word_of_an_answer_is_an_ordinary_token():
     tokenizer = wordpiece()
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24
@@ -264,7 +264,7 @@ def test_answers_carry_the_warnings_about_their_scores(explainer):
     assert any(note.endswith("take more steps") for note in single.notes)
 
 
-def test_a_generation_config_does_not_write_beyond_what_the_model_reads(explainer):
+def test_generation_stops_at_the_length_that_the_model_reads(explainer):
     limit = explainer.task.max_length
     written = explainer.generate(PROMPT, generation_config=GenerationConfig(max_new_tokens=10 * limit, do_sample=False))
     assert len(explainer.encode([PROMPT])[0]) + len(written.ids) <= limit

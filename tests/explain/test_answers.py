@@ -52,7 +52,7 @@ def apart(one, other):
 
 
 @pytest.mark.parametrize("method", LINEAR)
-def test_rows_add_up_to_the_whole_answer(explainer, method):
+def test_rows_add_up_to_the_answer(explainer, method):
     answer = explainer.explain_answer(PROMPT, ANSWER, method, progress=False, **models.quick_options(method))
     whole = explainer.explain(PROMPT, method, target=ANSWER, progress=False, **models.quick_options(method))
     total = answer.total()
@@ -94,7 +94,7 @@ def row_and_explanation(method, prompt, step, **options):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_row_is_what_explain_gives_for_the_text_before_it(method):
+def test_a_row_equals_explain_for_the_text_before_it(method):
     if not METHODS[method].fits(explainer_for("gpt2", "text-generation").inner):
         pytest.skip("the method is not defined for the model")
     row, alone = row_and_explanation(method, "The keys. To the cabinet", 7, **models.quick_options(method))
@@ -128,7 +128,7 @@ def test_shapley_values_of_a_short_text_are_exact_and_those_of_an_answer_are_dra
 
 
 @pytest.mark.parametrize("family", DECODERS)
-def test_a_row_is_what_attribute_finds_for_the_ids_before_it(family):
+def test_a_row_equals_attribute_for_the_ids_before_it(family):
     explainer = explainer_for(family, "text-generation", dtype=torch.float64)
     ids = tuple(models.ids(1, 4)[0].tolist())
     answer = explainer.explain_answer("it is", ids, "attn_lrp", quantity="logit", progress=False)
@@ -189,7 +189,7 @@ def test_prompts_and_answers_of_different_lengths_are_the_same_together(explaine
         assert apart(found.log_probabilities, alone.log_probabilities) < 1e-10
 
 
-def test_what_was_recorded_of_a_token_is_read_before_the_next_one_is(explainer, monkeypatch):
+def test_signals_of_a_token_are_read_before_the_next_token_is_recorded(explainer, monkeypatch):
     """Memory does not grow with the answer."""
     told, real = [], passes.read_parts
     monkeypatch.setattr(passes, "read_parts", lambda *given: told.append("read") or real(*given))
@@ -261,7 +261,7 @@ def test_parts_are_named_by_text_tokens_or_sentence(answer):
         ({"text": "table", "sentence": 0}, "in one way"),
     ],
 )
-def test_what_is_not_there_is_an_error(answer, what, message):
+def test_missing_tokens_are_an_error(answer, what, message):
     with pytest.raises(ValueError, match=message):
         answer.of(**what)
 
@@ -276,7 +276,7 @@ def test_what_is_not_there_is_an_error(answer, what, message):
         ({"sentence": "a"}, "sentence= is the number of a sentence, counted from 0; found 'a'"),
     ],
 )
-def test_what_names_no_part_is_an_error(answer, what, message):
+def test_selections_without_tokens_are_an_error(answer, what, message):
     with pytest.raises(TypeError, match=message):
         answer.of(**what)
 
@@ -286,7 +286,7 @@ def test_tokens_are_explained_in_their_order(answer):
     assert backwards == answer.of(tokens=slice(1, 4))
 
 
-def test_the_metrics_measure_what_was_explained(explainer, answer):
+def test_metrics_measure_the_explained_tokens(explainer, answer):
     """Point 0 of a curve is the probability of the part, given what stands before it."""
     from tokenlight.metrics.evaluate import draw_curves
 
@@ -326,7 +326,7 @@ def test_other_parquet_files_are_no_answers(tmp_path):
 # --- Through the answer ---------------------------------------------------------------------------------------------
 
 
-def test_through_the_answer_everything_reaches_the_prompt(answer):
+def test_propagation_through_the_answer_reaches_the_prompt(answer):
     through = answer.through()
     length = answer.prompt_length
     assert not through.matrix[:, length:].any()
@@ -389,7 +389,7 @@ def test_cage_substitutes_backwards_as_released(answer):
     assert apart(answer.through("cage").matrix[step], expected) < 1e-10
 
 
-def test_scores_that_nearly_cancel_are_said_when_they_are_handed_on(answer):
+def test_propagating_scores_that_nearly_cancel_adds_a_note(answer):
     assert all("nearly cancel" not in note for note in answer.through("cage").notes)
     matrix = torch.zeros_like(answer.matrix)
     matrix[:2, 0], matrix[:2, 1], matrix[1, answer.prompt_length] = 1.0, -0.99, 1.0  # the first row adds up to 0.01
@@ -409,7 +409,7 @@ def test_through_is_a_keyword_too(explainer, answer):
 # --- Writing one ----------------------------------------------------------------------------------------------------
 
 
-def test_what_the_model_writes_is_explained(explainer):
+def test_a_generated_answer_is_explained(explainer):
     written = explainer.generate(PROMPT, max_new_tokens=5, do_sample=False)
     inputs = torch.tensor([explainer.encode([PROMPT])[0].input_ids])
     expected = explainer.model.generate(

@@ -36,7 +36,7 @@ def test_all_default_methods_fit_the_model():
     assert {"alti", "alti_logit", "attn_lrp", "attcat"} <= set(found)
 
 
-def test_a_long_prompt_loses_its_start_and_says_so():
+def test_a_long_prompt_is_truncated_at_its_start_with_a_note():
     explainer = explainer_for("gpt2", "text-generation")
     long, short = "good " * 400 + "keys are on the table", "the keys are on the table"
     e = explainer.explain(long)
@@ -56,21 +56,21 @@ def test_sources_that_were_cut_off_are_named():
     assert len(whole.notes) == 1  # the cut has spared it
 
 
-def test_a_long_text_to_classify_loses_its_end_and_says_so():
+def test_a_long_text_to_classify_is_truncated_at_its_end_with_a_note():
     e = explainer_for("bert").explain("good " * 400)
     assert "last" in notes(e)
     assert e.tokens[0] == "[CLS]"
     assert e.tokens[-1] == "[SEP]"
 
 
-def test_too_few_steps_are_said():
+def test_too_few_steps_add_a_note():
     explainer = explainer_for("bert")
     few, many = (explainer.explain(TEXT, "integrated_gradients", steps=steps) for steps in (1, 200))
     assert "more steps" in notes(few)
     assert "more steps" not in notes(many)
 
 
-def test_a_table_of_the_callers_own_is_said():
+def test_a_custom_rule_table_adds_a_note():
     explainer = explainer_for("bert")
     assert "rule table" in notes(explainer.explain(TEXT, "lrp", rules=dict(LRP)))
     assert "rule table" not in notes(explainer.explain(TEXT, "lrp"))
@@ -114,7 +114,7 @@ def test_peft_adaption_prompts_are_refused():
         tl.attribute(peft.get_peft_model(fresh, config), models.ids(), method="rollout", target=7)
 
 
-def test_what_is_missed_may_be_rounding_in_half_precision():
+def test_a_residual_in_half_precision_may_be_rounding():
     method_config = MethodConfig(METHODS["lrp"], {})
     for precision, cause in (
         (torch.float32, "the rules"),
@@ -143,7 +143,7 @@ def test_means_over_contexts_come_with_a_caution_for_next_tokens():
     assert not any(caution in note for note in judge.explain("it is a good", "attn_lrp", contexts=2).notes)
 
 
-def test_a_mask_that_drops_most_of_the_relevance_is_said():
+def test_a_mask_that_drops_most_relevance_adds_a_note():
     explainer, few = explainer_for("bert"), torch.tensor([[0.0] * 4, [1.0, 0, 0, 0]])
     cases: list[tuple[str, dict[str, Any]]]
     cases = [("mask_lrp", {"empty": "drop"}), ("zplus_lrp", {"empty": "drop"}), ("lrp", {})]
@@ -171,13 +171,13 @@ def test_only_more_than_half_is_most_of_the_relevance():
             assert "relevance" not in below
 
 
-def test_what_calibrated_strengths_hold_back_is_no_news():
+def test_relevance_stopped_by_calibrated_strengths_adds_no_note():
     found = replace(HeadMask.by_hand(models.SOME_HEADS), calibrated=models.SOME_HEADS.double() / 2)
     method_config = MethodConfig(METHODS["attn_lrp"], {"heads": found})
     assert not list(result_notes(method_config, 4.0, torch.ones(3), {"masked_share": 3.0}, torch.float32))
 
 
-def test_layers_whose_heads_are_all_lit_for_want_of_one_are_said():
+def test_layers_without_heads_that_use_all_heads_add_a_note():
     explainer, few = explainer_for("bert"), torch.tensor([[0.0] * 4, [1.0, 0, 0, 0]])
     said = "and all heads of the 1 of 2 layers without a lit one"
     for method in ("mask_lrp", "zplus_lrp"):

@@ -101,7 +101,7 @@ def test_an_extracted_answer_as_written_out():
     assert torch.allclose(found[0], expected, atol=1e-10)
 
 
-def test_every_unit_is_there_in_one_context_of_each_pair():
+def test_every_unit_is_present_in_one_context_of_each_pair():
     ids, units = torch.arange(9), torch.tensor([-1, 0, 1, 2, 3, 4, 5, 6, -1])
     there = Contexts(8, seed=3).present(ids, units)
     assert there[:, [0, 8]].all()
@@ -250,7 +250,7 @@ def test_classifiers_that_find_the_end_of_a_text_by_padding(padding):
     assert torch.allclose(found[0], expected, atol=1e-10)
 
 
-def test_what_is_read_always_stays():
+def test_tokens_that_the_target_reads_are_never_removed():
     model = models.model("bert", "question-answering")
     ids = models.ids(1, 8)
     for target, stay in (((2, 5), {2, 4}), ((0, 1), {0})):
@@ -306,7 +306,7 @@ def test_memory_is_foreseen_for_the_contexts_that_run_together():
         ({"contexts": 4, "detail": "layers"}, "detail"),
     ],
 )
-def test_what_cannot_be_is_refused(options, said):
+def test_impossible_combinations_are_refused(options, said):
     with pytest.raises(ValueError, match=said):
         tl.attribute(models.model("bert"), models.ids(), method="attn_lrp", target=1, **options)
 

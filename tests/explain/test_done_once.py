@@ -25,7 +25,7 @@ def named(names: dict[Any, Any]) -> tl.Explainer:
     return explainer
 
 
-def test_names_of_labels_are_looked_up_one_by_one(monkeypatch):
+def test_labels_are_looked_up_one_by_one(monkeypatch):
     explainer = named({0: "bad", 1: "so so", 2: "good"})
     monkeypatch.setattr(mixins, "read_labels", None)  # all names are not read
     found = explainer.explain([TEXT, "they are not bad"], "gradient_x_input")

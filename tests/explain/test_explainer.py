@@ -178,7 +178,7 @@ def test_hard_texts_are_explained(family, name):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_text_of_ten_thousand_characters_is_cut_and_says_so(family):
+def test_a_text_of_ten_thousand_characters_is_truncated_with_a_note(family):
     text = ("the key is here and " * 500)[:10_000]
     e = explainer_for(family).explain(text)
     whole = len(explainer_for(family).tokenizer(text, verbose=False)["input_ids"])
@@ -574,7 +574,7 @@ def test_the_model_inside_the_package_is_as_it_is():
     assert tl.load(task="text-classification").task.name == "text-classification"
 
 
-def test_what_is_no_checkpoint_is_said(tmp_path):
+def test_the_error_says_why_a_folder_is_no_checkpoint(tmp_path):
     with pytest.raises(TypeError, match="named by a text or a path; found int: 3"):
         tl.load(3)  # type: ignore[arg-type]
     for path in (tmp_path / "nowhere", str(tmp_path / "nowhere")):
@@ -593,7 +593,7 @@ def test_layers_of_a_file_that_the_configuration_does_not_count_are_named(tmp_pa
     assert explainer.model.config.num_hidden_layers == 1
 
 
-def test_what_was_given_can_be_read_back():
+def test_an_explanation_keeps_its_inputs():
     model, tokenizer = model_for("llama", "text-generation"), metaspace_bpe()
     explainer = tl.Explainer(model, tokenizer)
     assert explainer.model is model
@@ -644,7 +644,7 @@ def test_a_boolean_mask_is_a_mask():
 # --- What an explainer is -------------------------------------------------------------------------------------------
 
 
-def test_an_explainer_says_what_it_explains():
+def test_the_repr_of_an_explainer_names_model_and_task():
     explainer = tl.load()
     assert repr(explainer) == "<Explainer of BertForSequenceClassification, text-classification: negative, positive>"
     table = explainer._repr_html_()
@@ -655,7 +655,7 @@ def test_an_explainer_says_what_it_explains():
     assert "labels" not in language_model._repr_html_()
 
 
-def test_what_a_label_is_called_cannot_break_the_table():
+def test_label_names_cannot_break_the_table():
     explainer = copy.copy(tl.load())
     config = copy.deepcopy(explainer.model.config)
     config.id2label = {0: "<b>bad", 1: "good"}

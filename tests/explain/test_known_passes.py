@@ -68,7 +68,7 @@ def test_a_text_that_can_lose_nothing_is_explained_once():
 @pytest.mark.parametrize(("family", "task"), [("bert", "text-classification"), ("gpt2", "text-generation")])
 @pytest.mark.parametrize("low_memory", [False, True])
 @pytest.mark.parametrize("target", ["index", "function", "predicted"])
-def test_completeness_is_what_the_sum_misses(family, task, low_memory, target):
+def test_completeness_is_the_difference_from_the_sum(family, task, low_memory, target):
     model, ids = models.model(family, task, torch.float64), models.ids(3, 6)
     mask = torch.ones_like(ids)
     mask[0, 4:] = 0
@@ -124,7 +124,7 @@ def test_an_output_that_is_no_number_for_each_text_is_left_alone():
     assert_near(scores, tl.attribute(model, models.ids(), method="integrated_gradients", target=7, steps=4))
 
 
-def test_each_job_has_its_own_baseline():
+def test_each_method_config_has_its_own_baseline():
     explainer, text = explainer_for("bert"), "it is a good movie"
     options = {"one": {"steps": 1, "baseline": "pad"}, "many": {"steps": 8, "baseline": "zero"}}
     method = METHODS["integrated_gradients"]

@@ -221,7 +221,7 @@ def test_blocks_that_read_more_of_the_input_are_refused():
 @pytest.mark.parametrize(
     "needs", [["attention.grad"], ["context.grad", "attention"], ["hidden.grad"], ["embeddings.grad"]]
 )
-def test_the_ledger_counts_what_lies_above_the_lowest_signal(needs):
+def test_the_ledger_covers_operations_above_the_lowest_signal(needs):
     model, target = models.model("bert", dtype=torch.float64), target_of("text-classification")
     (ordinary,), (saved,) = (
         record(model, uneven(), target, PassSpec(set(needs), rules=ATTN_LRP), record_options=record_options).traces
@@ -368,7 +368,7 @@ def test_weights_on_disk_come_when_they_are_needed(family, low, tmp_path):
     assert away == [name for name, parameter in model.named_parameters() if parameter.is_meta]
 
 
-def test_models_with_weights_elsewhere_are_left_as_they_were(tmp_path):
+def test_models_with_offloaded_weights_stay_unchanged(tmp_path):
     pytest.importorskip("accelerate")
     model = spread_out("bert", tmp_path)
     hooks = {name: id(module._hf_hook) for name, module in model.named_modules() if hasattr(module, "_hf_hook")}
@@ -393,7 +393,7 @@ def test_weights_that_wait_in_memory(low):
         tl.attribute(model, models.ids(), method="alti", target=7, low_memory=low)
 
 
-def test_a_twin_shares_the_places_where_weights_wait():
+def test_an_instrumented_model_shares_offloaded_weights():
     accelerate = pytest.importorskip("accelerate")
     model = accelerate.cpu_offload(copy.deepcopy(models.model("llama", "text-generation")), execution_device="cpu")
     pairs = [
@@ -407,7 +407,7 @@ def test_a_twin_shares_the_places_where_weights_wait():
         assert copied.tied_params_map is not hook.tied_params_map or hook.tied_params_map is None
 
 
-def test_weights_that_are_nowhere_are_refused():
+def test_missing_weights_are_refused():
     with torch.device("meta"):
         model = type(models.model("bert"))(models.model("bert").config)
     with pytest.raises(UnsupportedModelError, match="not in memory"):
@@ -458,7 +458,7 @@ def measured() -> list[dict[str, float]]:
 
 @pytest.mark.xdist_group("memory")
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_estimates_are_near_what_is_measured(measured, number):
+def test_estimates_are_near_the_measured_memory(measured, number):
     found = measured[number]
     assert found["peak"] / 1.5 < found["estimate"] < found["peak"] * free.MARGIN, CASES[number]
 
@@ -483,7 +483,7 @@ def test_memory_grows_with_the_text_and_not_with_its_square(measured, low):
 
 @pytest.mark.xdist_group("memory")
 @pytest.mark.parametrize("method", ["generic_attention", "transformer_attribution"])
-def test_maps_are_held_of_one_layer_however_many_there_are(measured, method):
+def test_only_the_maps_of_one_layer_are_in_memory(measured, method):
     few, many = (
         found["peak"] - 4 * case["layers"] * case["tokens"] * case["width"]  # the state before each block stays
         for found, case in zip(measured, CASES, strict=True)
@@ -552,7 +552,7 @@ def little_memory(monkeypatch: pytest.MonkeyPatch, free_bytes: int) -> None:
     monkeypatch.setattr(free, "free_memory", lambda device: free_bytes)
 
 
-def test_what_does_not_fit_is_said_before_anything_runs(monkeypatch):
+def test_runs_that_do_not_fit_in_memory_are_refused_before_anything_runs(monkeypatch):
     need = outlook("attn_lrp", rows=3, tokens=9)
     little_memory(monkeypatch, int(need / 2.1))
     monkeypatch.setattr(InstrumentedModel, "run", lambda *args, **settings: pytest.fail("a pass has begun"))
@@ -566,7 +566,7 @@ def test_what_does_not_fit_is_said_before_anything_runs(monkeypatch):
         assert way in message
 
 
-def test_what_fits_is_not_refused(monkeypatch):
+def test_runs_that_fit_in_memory_are_not_refused(monkeypatch):
     little_memory(monkeypatch, int(outlook("attn_lrp", rows=3, tokens=9) / 1.9))  # estimates are on the high side
     tl.attribute(models.model("bert"), models.ids(), method="attn_lrp", target=1)
     little_memory(monkeypatch, outlook("attn_lrp", rows=3, tokens=9, by_block=True))
@@ -575,12 +575,12 @@ def test_what_fits_is_not_refused(monkeypatch):
     tl.attribute(models.model("bert"), models.ids(), method="attn_lrp", target=1)
 
 
-def test_small_batches_do_not_look_at_what_is_free(monkeypatch):
+def test_small_batches_do_not_query_free_memory(monkeypatch):
     monkeypatch.setattr(free, "free_memory", lambda device: pytest.fail("looked"))
     tl.load().explain("Not bad .")
 
 
-def test_the_command_line_says_it_in_one_line(monkeypatch):
+def test_the_command_line_prints_the_refusal_in_one_line(monkeypatch):
     little_memory(monkeypatch, 1000)
     assert "needs about" in fail("explain", "Not bad .")
 
@@ -618,7 +618,7 @@ def test_free_memory_is_read_from_the_system_and_its_limits(tmp_path):
     assert free.free_in_group(tmp_path) is None
 
 
-def test_doctor_foresees_what_methods_need(monkeypatch):
+def test_doctor_estimates_the_memory_of_methods(monkeypatch):
     explainer = explainer_for("bert")
     monkeypatch.setattr(doctor, "free_memory", lambda device: 2_000_000_000)
     foreseen = doctor.foresee(explainer)

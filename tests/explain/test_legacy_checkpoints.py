@@ -133,7 +133,7 @@ def test_weights_with_as_many_rows_as_there_are_labels_by_default_are_no_head(fo
 
 
 @pytest.mark.parametrize("prefix", ["module.", "model.bert_model.", "_orig_mod."])
-def test_names_of_a_wrapper_are_said_and_can_be_mapped(prefix, folder):
+def test_weight_names_of_a_wrapper_are_reported_and_can_be_mapped(prefix, folder):
     name = save(folder, classifier(), lambda name: prefix + name)
     with pytest.raises(ValueError, match=f"all begin with '{prefix}'.*key_mapping=") as caught:
         tl.load(name)
@@ -142,7 +142,7 @@ def test_names_of_a_wrapper_are_said_and_can_be_mapped(prefix, folder):
     assert torch.equal(found.scores, tl.Explainer(classifier(), wordpiece()).explain(TEXT).scores)
 
 
-def test_a_head_with_another_name_is_said_and_can_be_mapped(folder):
+def test_a_head_with_another_name_is_reported_and_can_be_mapped(folder):
     name = save(folder, classifier(), lambda name: name.replace("classifier.", "output_layer."))
     with pytest.raises(
         ValueError, match=r"no weights for classifier.bias, classifier.weight, .*does not know: output_"
@@ -152,14 +152,14 @@ def test_a_head_with_another_name_is_said_and_can_be_mapped(folder):
     assert torch.equal(found.scores, tl.Explainer(classifier(), wordpiece()).explain(TEXT).scores)
 
 
-def test_a_file_of_a_training_program_is_said(folder):
+def test_a_checkpoint_of_a_training_program_is_reported(folder):
     name = save(folder, classifier())
     content = {"epoch": 3, "state_dict": classifier().state_dict()}
     torch.save(content, folder / "pytorch_model.bin")
     assert "holds 'epoch', 'state_dict', which are no weights" in fail("explain", TEXT, "-m", name)
 
 
-def test_a_file_of_weights_without_names_is_said(folder):
+def test_a_file_of_weights_without_names_is_reported(folder):
     name = save(folder, classifier())
     torch.save(list(classifier().state_dict().values()), folder / "pytorch_model.bin")
     with pytest.raises(ValueError, match=r"holds list, which are no weights; expected a mapping"):

@@ -32,7 +32,7 @@ def test_attribute_plans_once(monkeypatch):
     assert planned == ["attcat"]
 
 
-def test_a_shared_pass_holds_what_each_of_its_readers_needs():
+def test_a_shared_pass_has_the_signals_that_each_method_needs():
     target = BatchTarget(models.task("text-classification"), (ResolvedTarget((1,)),))
     names = ("attcat", "gradient_x_input", "lrp")
     plan = plan_passes(target, [MethodConfig(METHODS[name], {}) for name in names])

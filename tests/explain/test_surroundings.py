@@ -70,7 +70,7 @@ def test_contexts_in_the_caller_s_inference_mode_change_nothing(removal):
 
 @pytest.mark.parametrize("form", ["exact", "cage", "flashtrace"])
 @pytest.mark.parametrize("mode", [torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16)])
-def test_answers_are_passed_on_in_their_own_precision(form, mode):
+def test_states_are_passed_between_devices_in_their_precision(form, mode):
     explainer = explainer_for("gpt2", "text-generation")
     expected = explainer.explain_answer("it is a", " good movie and they", "attn_lrp", progress=False)
     with mode:
@@ -96,7 +96,7 @@ def test_a_model_made_in_inference_mode_is_refused():
         run("lrp", model)
 
 
-def test_a_finished_twin_holds_no_recording():
+def test_an_instrumented_model_keeps_no_recording():
     instrumented, ids = InstrumentedModel(models.model("bert")), models.ids()
     record(
         instrumented,
@@ -108,7 +108,7 @@ def test_a_finished_twin_holds_no_recording():
 
 
 @pytest.mark.parametrize("name", ["attention_gradient", "attention_x_gradient"])
-def test_the_foil_of_an_answer_is_read_at_its_own_place(name):
+def test_the_foil_of_a_span_is_read_at_its_own_position(name):
     model = models.model("bert", "question-answering", torch.float64)
     one, two = (run(name, model, target=span) for span in ((2, 4), (6, 7)))
     both = run(name, model, target=(2, 4), foil=(6, 7))
@@ -135,7 +135,7 @@ def test_large_activations_in_half_precision_do_not_become_the_identity():
 
 
 @pytest.mark.parametrize("name", ["zplus_lrp", "transformer_attribution"])
-def test_half_precision_models_are_explained_for_what_they_predict(name):
+def test_half_precision_models_are_explained_for_their_prediction(name):
     explainer = explainer_for("bert")
     half = tl.Explainer(copy.deepcopy(explainer.model).bfloat16(), explainer.tokenizer)
     predicted = half.explain(TEXT, "raw_attention")
@@ -174,7 +174,7 @@ def test_a_branch_that_a_users_table_cuts_off_is_in_the_books():
     assert abs(e.extras["residual"]) < tolerance(torch.float32, float(e.scores.abs().max()))
 
 
-def test_a_target_that_the_rules_do_not_cover_is_said():
+def test_a_target_that_rules_do_not_cover_adds_a_note():
     def chance(output):
         return output.logits.softmax(-1)[:, 1]
 

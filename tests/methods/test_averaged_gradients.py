@@ -98,7 +98,7 @@ def test_expected_gradients_equal_a_loop_over_baselines(family, baseline, seed):
 
 
 @pytest.mark.parametrize("baseline", ["vocabulary", "pad"])
-def test_completeness_is_what_the_sum_misses(baseline):
+def test_completeness_is_the_difference_from_the_sum(baseline):
     probe = probe_of(models.model("bert", dtype=torch.float64), Batch(IDS, torch.ones_like(IDS), pad_id=1))
     found = expected_gradients(probe, steps=40, baseline=baseline)
     with torch.no_grad():

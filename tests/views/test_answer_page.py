@@ -54,13 +54,13 @@ def test_every_token_and_every_character_is_drawn_once(answer):
     assert sorted(t for group in plain["groups"] for t in group["tokens"]) == list(range(answer.prompt_length))
 
 
-def test_the_matrix_comes_back(answer):
+def test_the_packed_matrix_is_equal_after_unpacking(answer):
     data = base64.b64decode(drawable_answer(answer)["matrix"])
     values = struct.unpack(f"<{len(data) // 4}f", data)
     assert torch.equal(torch.tensor(values).reshape(answer.matrix.shape), answer.matrix)
 
 
-def test_hostile_text_is_data_and_nothing_else():
+def test_hostile_text_is_only_data():
     explainer = explainer_for("gpt2", "text-generation")
     answer = explainer.explain_answer(HOSTILE, HOSTILE, "gradient_x_input", progress=False)
     answer = dataclasses.replace(answer, notes=(HOSTILE,), model=HOSTILE)
@@ -76,7 +76,7 @@ def test_hostile_text_is_data_and_nothing_else():
     assert frame.found[1][1]["sandbox"] == "allow-scripts"
 
 
-def test_a_long_prompt_is_folded_where_it_matters_little(answer):
+def test_weak_sentences_of_a_long_prompt_are_folded(answer):
     count, words = 60, 10
     text = " ".join(" ".join(f"W{i}x{j}" for j in range(words - 1)) + " end." for i in range(count))
     spans, place = [], 0
@@ -140,7 +140,7 @@ def close(found: list[tuple[int, ...]], wanted: list[tuple[int, ...]]) -> bool:
     )
 
 
-def test_what_is_chosen_lights_up_what_the_matrix_says(drawn, answer):
+def test_shades_of_chosen_tokens_equal_the_matrix(drawn, answer):
     drawn.locator(".answer-unit input").check()  # a word for each token, but for the emoji's bytes
     whole = answer.matrix.sum(0)
     assert close(painted(drawn, "prompt"), expected(answer, whole, 0))
@@ -165,7 +165,7 @@ def test_what_is_chosen_lights_up_what_the_matrix_says(drawn, answer):
     assert close(painted(drawn, "prompt"), expected(answer, whole, 0))
 
 
-def test_the_keyboard_alone_does(drawn, answer):
+def test_the_page_can_be_used_with_the_keyboard_alone(drawn, answer):
     drawn.keyboard.press("Escape")
     drawn.locator(".turn-answer [data-unit]").first.focus()
     for key in ("ArrowRight", "ArrowRight", "Enter"):

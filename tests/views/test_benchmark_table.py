@@ -66,7 +66,7 @@ def test_latex(folder):
     assert r"95 \%" in text
 
 
-def test_a_name_is_no_link_in_markdown():
+def test_names_are_not_links_in_markdown():
     assert escape_markdown("![a](b)|[c](d) [0, 1]") == "![a]\\(b)\\|[c]\\(d) [0, 1]"
 
 

@@ -99,7 +99,7 @@ def test_a_label_that_only_the_other_checkpoint_has_is_shown():
     assert ["neutral", "good", "0", "3", "+0.75", "+0.75"] in printed(comparison_table(ONE, neutral, 1))
 
 
-def test_dollars_are_no_formula(tmp_path):
+def test_dollar_signs_are_not_formulas(tmp_path):
     words = (WordSupport("$", 2, 1, 1.0, 2.0), WordSupport("a", 1, 0, 0.5, 1.0))
     for label in (r"$\frac$", "$5 to $10"):  # wrong as a formula, and one that would be drawn as such
         one, other = (CorpusSummary(f"m{label}", "lrp", (LabelWords(label, 1, words),)) for _ in range(2))

@@ -24,7 +24,7 @@ def test_a_difference_compares_scores_of_unit_maximum():
         difference(first, explain("attcat", "another text"))
 
 
-def test_more_is_green_and_less_is_red_and_underlined():
+def test_higher_scores_are_green_and_lower_ones_red_and_underlined():
     assert (tint(1), tint(-1), tint(0), tint(-7)) == (LIGHT.more, LIGHT.less, (255, 255, 255), LIGHT.less)
     first, second = explain("attcat"), explain("raw_attention")
     page = difference_page([(first, second)])

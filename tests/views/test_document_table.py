@@ -34,11 +34,11 @@ def printed(table: DocumentTable, width: int) -> str:
     return console.file.getvalue()
 
 
-def test_the_strongest_source_has_the_full_shade_and_what_is_no_source_has_none(table):
+def test_the_strongest_document_has_the_full_shade_and_other_passages_have_none(table):
     assert strengths(table) == [[0.125, 1.0, 0.0], [-0.5, 0.0625, 0.0]]
 
 
-def test_wide_terminals_have_a_table_and_narrow_ones_the_strongest_sources(table):
+def test_wide_terminals_show_a_table_and_narrow_ones_the_strongest_documents(table):
     rows = [line.split() for line in printed(table, 80).splitlines()]
     assert [*["It", "opened", "then."], "+0.5", "+4", "−1.25"] == rows[-2][1:]
     assert rows[-1][-3:] == ["−2", "+0.25", "+30"]
@@ -58,7 +58,7 @@ def test_html_has_every_number_and_the_shades(table):
     assert table._repr_html_().count("<td") == 6
 
 
-def test_nothing_of_a_text_is_code(table):
+def test_text_is_escaped_in_html_and_latex(table):
     hostile = replace(
         table,
         parts=[replace(part, text=HOSTILE) for part in table.parts],
@@ -77,7 +77,7 @@ def test_latex_has_a_row_for_each_sentence(table):
     assert [row.count("&") for row in rows] == [3, 3]
 
 
-def test_the_figure_says_the_same(table, tmp_path):
+def test_the_figure_has_the_same_numbers(table, tmp_path):
     table.save_figure(tmp_path / "sources.svg")
     table.save_figure(tmp_path / "sources.png")
     assert (tmp_path / "sources.svg").stat().st_size > 1000
@@ -92,7 +92,7 @@ def test_the_figure_says_the_same(table, tmp_path):
     ]
 
 
-def test_dollars_of_a_figure_are_dollars(table, tmp_path):
+def test_dollar_signs_in_a_figure_are_not_formulas(table, tmp_path):
     from tokenlight.views.document_table import document_figure
     from tokenlight.views.drawing import save
 

@@ -20,7 +20,7 @@ def figure() -> Any:
     return head_figure(HeadMask.load(FILES / "calibrated.json"))
 
 
-def test_names_above_maps_touch_nothing(figure: Any) -> None:
+def test_names_above_maps_do_not_overlap(figure: Any) -> None:
     figure.draw_without_rendering()
     whole = figure.bbox
     boxes = [text.get_window_extent() for axes in figure.axes for text in (axes._left_title, axes.xaxis.label)]

@@ -51,7 +51,7 @@ class Elements(HTMLParser):
         ]
 
 
-def test_the_data_is_what_the_page_gets(explainer):
+def test_the_data_equals_that_of_the_page(explainer):
     found = [explainer.explain("it is not bad", name) for name in ("attcat", "rollout")]
     (data,) = Elements(report(found)).all("script", type="application/json")
     plain = json.loads(data)
@@ -59,7 +59,7 @@ def test_the_data_is_what_the_page_gets(explainer):
     assert plain["titles"] == {"attcat": "AttCAT", "rollout": "Rollout"}
 
 
-def test_hostile_text_is_data_and_nothing_else(explainer):
+def test_hostile_text_is_only_data(explainer):
     page = report([explainer.explain(HOSTILE, "attcat")])
     elements = Elements(page)
     (data,) = elements.all("script", type="application/json")
@@ -80,7 +80,7 @@ def test_hostile_names_are_escaped(explainer):
     assert elements.all("title") == ["<s>t</s>"]
 
 
-def test_the_policy_allows_these_elements_alone(explainer):
+def test_the_policy_allows_only_these_elements(explainer):
     page = report([explainer.explain("a movie", "attcat")])
     elements = Elements(page)
     policy = next(has["content"] for tag, has in elements.found if has.get("http-equiv") == "Content-Security-Policy")
@@ -95,7 +95,7 @@ def test_the_policy_allows_these_elements_alone(explainer):
     assert not any(name in ("src", "href") for _, has in elements.found for name in has)
 
 
-def test_the_script_is_the_page_s_own_drawing_and_needs_no_other_file(explainer):
+def test_the_script_is_that_of_the_page_and_needs_no_other_file(explainer):
     (script,) = Elements(report([explainer.explain("a movie", "attcat")])).all("script", type="module")
     drawing = interactive.static("heatmap.js")
     assert script.startswith(drawing)  # as it is: nothing is rewritten
@@ -104,7 +104,7 @@ def test_the_script_is_the_page_s_own_drawing_and_needs_no_other_file(explainer)
     assert "function paint(" in drawing
 
 
-def test_texts_and_targets_have_boxes_of_their_own(explainer):
+def test_texts_and_targets_have_separate_boxes(explainer):
     found = [explainer.explain(text, name) for name in ("attcat", "rollout") for text in ("a movie", "a book")]
     found.append(explainer.explain("a movie", "attcat", target=0, foil=1))
     elements = Elements(report(found))

@@ -40,12 +40,12 @@ def read_back(latex: str) -> str:
         "plain words",
     ],
 )
-def test_every_character_is_printed_as_it_is(text):
+def test_every_character_is_escaped(text):
     assert read_back(escape(text)) == text
 
 
 @pytest.mark.parametrize("text", [r"50% \x {", "a_b^c~d", "$1 & #2", "}} {{ \\end{document}"])
-def test_nothing_of_a_text_is_a_command(text):
+def test_text_contains_no_latex_commands(text):
     """After taking away what we write ourselves, no character is left that TeX gives a meaning."""
     left = escape(text)
     for command in sorted(SPECIAL.values(), key=len, reverse=True):
@@ -101,7 +101,7 @@ def test_braces_are_balanced_and_the_preamble_is_there(explainer):
     assert latex.count(r"\texttt{attcat}") == 3
 
 
-def test_comments_hold_nothing_of_the_text(explainer):
+def test_comments_contain_no_text(explainer):
     latex = heatmaps([explainer.explain("100% secret", "attcat")])
     assert not any("secret" in line for line in latex.splitlines() if re.search(r"(?<!\\)%", line))
 
@@ -122,7 +122,7 @@ def test_a_list_of_explanations_is_expected(explainer, wrong):
         heatmaps(given)
 
 
-def test_a_word_that_begins_with_a_line_break_stands_outside_its_box():
+def test_a_line_break_at_the_start_of_a_word_is_outside_its_box():
     explainer = explainer_for("gpt2", "text-classification")
     written = heatmaps([explainer.explain("The keys\n\nto the\ncabinet", "attn_lrp")])
     boxes = re.findall(r"\\tokenlightword\{[^}]*\}\{[^}]*\}\{([^}]*)\}", written)

@@ -72,7 +72,7 @@ def test_paragraphs_and_pairs_and_special_tokens():
     assert sum(one.score for one in e.paragraphs()) == pytest.approx(total, abs=1e-5)
 
 
-def test_what_matters_little_is_folded(long):
+def test_weak_sentences_are_folded(long):
     assert is_long(long)
     laid = list(folded(long))
     folds = [piece for piece in laid if isinstance(piece, Fold)]
@@ -88,7 +88,7 @@ def test_folding_loses_nothing(long):
     assert [piece for part in parts for piece in part] == list(pieces(long))
 
 
-def test_a_short_text_is_shown_whole():
+def test_a_short_text_is_not_folded():
     e = tl.load().explain("A charming film. Truly.", "attn_lrp")
     assert list(folded(e)) == list(pieces(e))
     assert layout.strongest(e) == []
@@ -112,7 +112,7 @@ def test_html_folds_can_be_opened(long):
     assert bare.strip() == long.text.strip()
 
 
-def test_what_was_not_read_is_folded_too():
+def test_text_that_was_not_read_is_folded():
     e = tl.load().explain("A charming film. " + FILLER * 60, "attn_lrp")
     last = [piece for piece in folded(e) if isinstance(piece, Fold)][-1]
     assert re.fullmatch(r"… [\d,]+ words that were not read …", last.label)

@@ -31,7 +31,7 @@ def test_methods_that_need_the_same_share_a_row():
     ]
 
 
-def test_what_works_and_what_does_not():
+def test_the_report_lists_methods_that_work_and_reasons_for_others():
     findings = (Finding("lrp", 0.0123, 1_500_000), Finding("alti", 0.2, 0), Finding("logit", 0, 0, "no [b]row[/b]"))
     check = ModelCheck("bert", checks=(Check("logits", 1e-8, 1e-6, "the instrumented model's beside the model's own"),))
     found = Examination("BertModel", "fill-mask", 17_100_000, 68_400_000, "torch.float32", "cpu", 19, findings, check)

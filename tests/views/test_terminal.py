@@ -35,7 +35,7 @@ def printed(answer: ExplainedAnswer, color: bool = False, width: int = 80) -> st
     return console.file.getvalue()
 
 
-def test_under_each_sentence_stands_its_strongest_source(answer):
+def test_each_sentence_is_followed_by_its_strongest_document(answer):
     lines = printed(answer).splitlines()
     assert all(len(line) <= 80 for line in lines)
     for number, sentence in enumerate(("The author is here.", "It is not bad at all.")):
@@ -69,7 +69,7 @@ def test_shares_add_up_and_are_those_of_the_matrix(answer):
     assert f"the answer itself {own:.0%}" in line
 
 
-def test_words_have_the_strengths_of_the_part_s_own_explanation(answer):
+def test_words_have_the_strengths_of_the_explanation_of_the_chosen_tokens(answer):
     rows = answer.sentences()[1]
     blocks = answer_words(answer, rows)
     assert [role for role, _ in blocks] == ["prompt", "answer"]
@@ -82,7 +82,7 @@ def test_words_have_the_strengths_of_the_part_s_own_explanation(answer):
     assert "".join(word.text for word in breaks) == "\n\n"
 
 
-def test_the_figure_shades_every_word_and_underlines_the_part(answer, tmp_path):
+def test_the_figure_shades_every_word_and_underlines_the_chosen_tokens(answer, tmp_path):
     rows = answer.sentences()[0]
     (axes,) = answer_figure(answer, rows).axes
     words = [word for _, some in answer_words(answer, rows) for word in some]
@@ -118,7 +118,7 @@ def test_latex_has_prompt_and_answer(answer):
 
 
 @pytest.mark.parametrize("columns", ["0", "1"])
-def test_without_columns_results_are_printed_all_the_same(columns, monkeypatch):
+def test_results_are_printed_even_if_the_terminal_has_no_columns(columns, monkeypatch):
     """Some containers and editors set COLUMNS=0, for which rich prints nothing."""
     monkeypatch.setenv("COLUMNS", columns)
     file = io.StringIO()

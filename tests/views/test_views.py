@@ -61,7 +61,7 @@ def test_every_visible_character_is_shown_once_in_order(family, text):
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_a_line_break_is_a_word_of_its_own_and_no_measure_of_others(family):
+def test_a_line_break_is_a_word_that_does_not_scale_the_others(family):
     e = explainer_for(family).explain("the key\nis here\n", "attcat")
     breaks = [i for i, word in enumerate(e.words()) if word.newline]
     assert [e.words()[i].text for i in breaks] == ["\n", "\n"]
@@ -77,7 +77,7 @@ def test_both_texts_of_a_pair_are_shown():
     assert "".join(piece.text for piece in pieces(e)) == " [CLS] who ? [SEP] the author [SEP] "
 
 
-def test_what_was_cut_off_is_shown_without_a_score():
+def test_truncated_text_is_shown_without_a_score():
     e = explainer_for("bert").explain("key " * 400 + "tail", "attcat")
     *_, rest, _ = pieces(e)
     assert rest.word is None
@@ -167,7 +167,7 @@ def test_markup_of_rich_in_a_text_is_not_interpreted():
             assert raw in out
 
 
-def test_several_methods_stand_under_one_header():
+def test_several_methods_share_a_header():
     e = explanation()
     out = printed([e, dataclasses.replace(e, method="a_longer_name")], color=False)
     assert out.count("the model says") == 1
@@ -228,14 +228,14 @@ def test_a_caution_names_its_methods_once():
     assert notes_of(cat) == (note.removeprefix("AttCAT, "),)
 
 
-def test_the_legend_speaks_of_what_is_there():
+def test_the_legend_describes_the_output():
     plain = Console(file=io.StringIO(), color_system=None)
     shaded = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor")
     assert "[-] speaks against it" in terminal.legend(plain).plain
     assert "full shade = strongest word" in terminal.legend(shaded).plain
 
 
-def test_what_explain_all_gives_is_grouped_by_text():
+def test_results_of_explain_all_are_grouped_by_text():
     one, two = explanation(), explanation("the key")
     assert terminal.by_text({"attcat": [one, two], "cat": [one, two]}) == [[one, one], [two, two]]
     assert terminal.by_text({"attcat": one}) == [[one]]
@@ -269,7 +269,7 @@ def test_lists_and_dicts_of_results_are_heatmaps_in_a_notebook():
     assert str(formatter(many)).endswith("<p>… and 2 texts more</p>")
 
 
-def test_explainers_give_such_lists_and_dicts():
+def test_explainers_return_lists_and_dicts_with_html():
     explainer = tl.load()
     texts = ["a fine film", "dull"]
     assert isinstance(explainer.explain(texts), ExplanationList)
@@ -280,7 +280,7 @@ def test_explainers_give_such_lists_and_dicts():
     assert isinstance(tl.from_scores(explainer, ["dull"], [[0.0] * 3]), ExplanationList)
 
 
-def test_a_page_says_what_made_it():
+def test_a_page_names_model_and_versions():
     e = explanation()
     assert f"Model: {e.model}. Made with tokenlight {tl.__version__}, torch {torch.__version__}, " in html.page(
         [[e, e], [e]]
@@ -341,7 +341,7 @@ def test_a_word_that_is_a_tag_is_escaped():
 
 
 @pytest.mark.parametrize("text", [TEXT, EVIL, "שלום", "a\nb", "<", "&amp;"])
-def test_html_shows_the_text_itself(text):
+def test_html_shows_the_original_text(text):
     assert text in Reader(explanation(text).to_html()).text
 
 
@@ -360,7 +360,7 @@ def test_special_tokens_are_gray_in_html():
     assert [attributes.get("class") for _, attributes in reader.tags].count("special added") == 2
 
 
-def test_a_page_stands_alone():
+def test_a_page_needs_no_other_file():
     page = explanation().to_html()
     assert page.startswith("<!doctype html>")
     assert not re.search(r"(src|href)\s*=", page)
@@ -379,7 +379,7 @@ def test_notes_are_shown_in_html():
     assert "note: cut &lt;here&gt;" in explanation(notes=("cut <here>",)).to_html()
 
 
-def test_a_note_of_several_texts_is_said_once():
+def test_a_note_of_several_texts_is_shown_once_in_html():
     groups = [[explanation(notes=("the same", "one"))], [explanation("the key", notes=("the same", "other"))]]
     page = html.page(groups)
     assert [page.count(f"note: {note}") for note in ("the same", "one", "other")] == [1, 1, 1]
@@ -396,7 +396,7 @@ def test_scores_can_be_read_as_numbers():
         assert f'<th scope="row" dir="auto">{word.text}</th>{here}{there}' in page
 
 
-def test_a_page_has_a_dark_side_and_paper_is_light():
+def test_a_page_has_dark_colors_and_prints_light_ones():
     e = explanation()
     page = html.page([[e]])
     dark = next(piece for piece in pieces(e) if piece.strength == 1)
