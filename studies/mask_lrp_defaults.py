@@ -1,4 +1,4 @@
-"""Which options and which heads make Mask-LRP faithful? AOPC of mask_lrp under many masks, on one classifier.
+"""Which options and which heads make Mask-LRP faithful? AOPC of mask_lrp under many masks, on one model.
 
 python -m studies.mask_lrp_defaults --small
 python -m studies.mask_lrp_defaults --data PATH/TO/SST-2/dev.tsv
@@ -9,10 +9,11 @@ python -m studies.mask_lrp_defaults --data PATH/TO/IMDB/test.tsv --other-count P
 Heads are counted on the texts of `--count` (parsed by spaCy); without it, the counts that come with the model are used.
 `--other-count` adds masks from another data set. `--calibrate N` adds a mask calibrated on N texts of `--count`.
 `--setting` measures only lines whose name contains it, and the lines that they are compared with.
-AOPC replaces top tokens by PAD in steps of 10 % of the words, or deletes them where a classifier finds the end of a
-text by its padding; higher is better. Differences are paired over texts, with
-95 % intervals. A line for random masks is the mean over `--seeds` masks that have as many lit heads in each layer as
-the line above it; it also says between which numbers the masks lie. An interrupted run resumes where it stopped.
+AOPC replaces top tokens by PAD in steps of 10 % of the words; higher is better. Where a classifier finds the end of a
+text by its padding, and in language models, whose predicted next token is explained, it deletes them. Differences are
+paired over texts, with 95 % intervals. A line for random masks is the mean over `--seeds` masks that have as many lit
+heads in each layer as the line above it; it also says between which numbers the masks lie. An interrupted run resumes
+where it stopped.
 """
 
 import argparse
@@ -158,12 +159,9 @@ def as_text(stored: str | list[str]) -> Text:
 
 
 def perturbation_for(explainer: tl.Explainer) -> Perturbation:
-    """PAD in place of a token, as in the paper; deletion where a classifier finds the end of a text by its padding."""
-    try:
-        PADS.fit(explainer.inner, explainer.tokenizer)
-    except ValueError:
-        return DELETES
-    return PADS
+    """PAD in place of a token, as in the paper; deletion where metrics delete by default."""
+    default = Perturbation().fit(explainer.inner, explainer.tokenizer)
+    return DELETES if default.removal == "delete" else PADS
 
 
 def identify(explainer: tl.Explainer, settings: Sequence[Setting]) -> str:
@@ -231,7 +229,9 @@ def choose_texts(explainer: tl.Explainer, options: argparse.Namespace) -> list[T
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="the model and texts that come with the repository")
-    parser.add_argument("--model", default="default", help="a classifier; default: the one in the package")
+    parser.add_argument(
+        "--model", default="default", help="a classifier or language model; default: the one in the package"
+    )
     parser.add_argument("--device", help="cpu, cuda, cuda:1 ...; default: cpu")
     parser.add_argument("--data", type=Path, help="texts to explain")
     parser.add_argument("--count", type=Path, help="texts to count heads on; default: the counts inside the package")

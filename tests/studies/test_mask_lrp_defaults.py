@@ -11,9 +11,10 @@ import torch
 
 import tokenlight as tl
 from studies.layer_masks import random_in_each_layer, strongest_in_each_layer
-from studies.mask_lrp_defaults import ALL, Setting, main, make_lines, measure, select_settings
+from studies.mask_lrp_defaults import ALL, Setting, main, make_lines, measure, perturbation_for, select_settings
 from tests.tokenizers_ import explainer_for
 from tokenlight.heads.statistics import HeadStatistics
+from tokenlight.model.config import layers_and_heads
 
 HITS = torch.tensor([[[9, 1, 5, 3], [0, 2, 8, 4]]])  # [relation, layer, head] of 10 pairs
 ONE_BACK = torch.tensor([[1, 7, 2, 3], [9, 3, 0, 1]])  # of 10 tokens
@@ -106,6 +107,26 @@ def test_chosen_settings_bring_those_that_they_are_compared_with():
     assert select_settings(settings, []) == settings
     with pytest.raises(SystemExit, match="no setting has a name with 'c'"):
         select_settings(settings, ["c"])
+
+
+@pytest.mark.parametrize(
+    ("family", "task", "removal"),
+    [
+        ("bert", "text-classification", "replace"),
+        ("llama", "text-classification", "delete"),  # finds the end of a text by its padding
+        ("llama", "text-generation", "delete"),
+    ],
+)
+def test_tokens_are_replaced_by_padding_only_where_that_is_no_signal(family: str, task: str, removal: str):
+    assert perturbation_for(explainer_for(family, task)).removal == removal
+
+
+def test_a_language_model_is_explained_by_its_next_token(tmp_path: Path):
+    explainer = explainer_for("llama", "text-generation")
+    every = tl.HeadMask.by_hand(torch.ones(layers_and_heads(explainer.inner)))
+    values = measure(explainer, ["it is a film here"], [Setting(ALL, [every])], tmp_path / "texts.jsonl")[ALL]
+    assert values.shape == (1, 1, 2)
+    assert np.isfinite(values).all()
 
 
 def test_a_short_run_on_random_pairs(tmp_path: Path):
