@@ -11,6 +11,7 @@ import numpy
 import pytest
 
 from tests.tokenizers_ import explainer_for
+from tokenlight.common.errors import RefusedValue
 from tokenlight.data.columns import find_whole_words
 from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import MASK_MARK, BadRow, Example, fill_mask
@@ -481,3 +482,32 @@ def test_tables_in_memory_are_refused_with_what_to_give():
     found = list(read_examples(DataSource(table.to_dict("records"))))
     assert [(one.text, one.label) for one in good(found)] == [("good", 1), ("bad", 0)]
     assert [one.text for one in good(list(read_texts(DataSource(table["text"]))))] == ["good", "bad"]
+
+
+@pytest.mark.parametrize("wrap", [lambda rows: "\n".join(rows), lambda rows: f"[{', '.join(rows)}]"])
+def test_a_json_object_with_a_name_twice_is_a_bad_row(tmp_path, wrap):
+    """As two columns with one name in CSV and Parquet: Python's json would read the second and lose the first."""
+    file = tmp_path / "d.json"
+    rows = [
+        '{"text": "good", "text": "bad", "label": 1}',
+        '{"text": "fine", "label": 1}',
+        '{"text": "bad", "label": 1, "more": [{"role": "user", "role": "system"}]}',
+    ]
+    file.write_text(wrap(rows), encoding="utf-8")
+    first, second, third = read_examples(DataSource(file))
+    assert isinstance(first, BadRow)
+    assert first.reason.startswith("the name 'text' stands twice in an object")
+    assert isinstance(second, Example)
+    assert second.text == "fine"
+    assert isinstance(third, BadRow)
+    assert third.reason.startswith("the name 'role' stands twice")
+
+
+@pytest.mark.parametrize("content", [b"ARROW1\0\0 and more", b"", b"PAR1 cut off"])
+def test_what_is_no_parquet_file_is_refused_by_name(tmp_path, content):
+    pytest.importorskip("pyarrow")
+    file = tmp_path / "d.parquet"
+    file.write_bytes(content)
+    for read in (lambda: list(read_examples(DataSource(file))), lambda: DataSource(file).count()):
+        with pytest.raises(RefusedValue, match=r"d\.parquet: expected a Parquet file, found another or a damaged one"):
+            read()

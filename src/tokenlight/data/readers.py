@@ -98,7 +98,8 @@ def count_without_parsing(path: Path, kind: str) -> int | None:
     if kind == "parquet":
         with from_extra("bench", "reading Parquet"):
             import pyarrow.parquet
-        return pyarrow.parquet.read_metadata(path).num_rows
+        with refusing_other_files(path):
+            return pyarrow.parquet.read_metadata(path).num_rows
     if kind in LINES and is_line_based(path, kind):
         return count_lines(path) - (kind == "tsv")
     return None
@@ -303,13 +304,13 @@ def json_rows(path: Path, errors: str = "strict") -> Rows:
             file.seek(0)
             while file.read(1) != "[":
                 pass
-            for number, (where, record) in enumerate(array_items(file, str(path)), 1):
+            for number, (where, record) in enumerate(array_items(file, str(path), with_repeated_names), 1):
                 yield json_row(str(number), where, record)
             return
     for number, line in read_lines(path, errors):
         where = f"{path}, line {number}"
         try:
-            record = json.loads(line)
+            record = json.loads(line, object_pairs_hook=with_repeated_names)
         except (
             ValueError,
             RecursionError,
@@ -319,7 +320,35 @@ def json_rows(path: Path, errors: str = "strict") -> Rows:
         yield json_row(str(number), where, record)
 
 
+class RepeatedNames(dict[str, Any]):
+    """A JSON object in which a name stands twice, as no Python dict can have it."""
+
+    name: str
+
+
+def with_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The dict of a JSON object's names and values; `RepeatedNames` if it, or an object inside, repeats a name."""
+    record = dict(pairs)
+    repeated = next((inside for _, value in pairs if (inside := repeated_name_in(value)) is not None), None)
+    if len(record) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+    if repeated is None:
+        return record
+    marked = RepeatedNames(record)
+    marked.name = repeated
+    return marked
+
+
+def repeated_name_in(value: object) -> str | None:
+    """The repeated name in an object, or in a list of objects such as messages."""
+    items = value if isinstance(value, list) else [value]
+    return next((item.name for item in items if isinstance(item, RepeatedNames)), None)
+
+
 def json_row(number: str, where: str, record: object) -> TableRow | BadRow:
+    if isinstance(record, RepeatedNames):
+        return BadRow(where, f"the name {record.name!r} stands twice in an object: json would read the last value only")
     return TableRow(number, where, record) if isinstance(record, dict) else BadRow(where, "not a JSON object")
 
 
@@ -328,7 +357,7 @@ def parquet_rows(path: Path, errors: str = "strict") -> Rows:
     with from_extra("bench", "reading Parquet"):
         import pyarrow.parquet
     number = 0
-    with pyarrow.parquet.ParquetFile(path) as file:
+    with refusing_other_files(path), pyarrow.parquet.ParquetFile(path) as file:
         check_header(file.schema_arrow.names, str(path))  # a record holds one of two columns with the same name
         for batch in file.iter_batches(PARQUET_BATCH):
             try:
@@ -339,6 +368,19 @@ def parquet_rows(path: Path, errors: str = "strict") -> Rows:
                 number += 1
                 where = f"{path}, row {number}"
                 yield BadRow(where, record) if isinstance(record, str) else TableRow(str(number), where, record)
+
+
+@contextmanager
+def refusing_other_files(path: Path) -> Iterator[None]:
+    """Refuse what is no Parquet file, or a damaged one, by its name."""
+    import pyarrow
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the file cannot be read at all
+            raise
+        raise RefusedValue(f"{path}: expected a Parquet file, found another or a damaged one: {error}") from error
 
 
 def read_cell_by_cell(batch: Any, errors: str) -> Iterator[dict[str, object] | str]:

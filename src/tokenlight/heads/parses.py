@@ -1,7 +1,7 @@
 """Dependency parses from spaCy, CoNLL-U files or JSON lines."""
 
 import json
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
@@ -195,9 +195,14 @@ def json_records(path: str | Path) -> Iterator[tuple[str, Any]]:
                 raise RefusedValue(f"{path}, line {number}: not a JSON object: {error}") from error
 
 
-def array_items(file: TextIO, path: str) -> Iterator[tuple[str, Any]]:
-    """The items of a JSON array whose opening bracket was read; only the current one is in memory."""
-    decoder, buffer, number = json.JSONDecoder(), "", 0
+def array_items(
+    file: TextIO, path: str, make_object: Callable[[list[tuple[str, Any]]], Any] | None = None
+) -> Iterator[tuple[str, Any]]:
+    """The items of a JSON array whose opening bracket was read; only the current one is in memory.
+
+    `make_object` is the `object_pairs_hook` of `json`.
+    """
+    decoder, buffer, number = json.JSONDecoder(object_pairs_hook=make_object), "", 0
     while True:
         buffer = buffer.lstrip(JSON_BLANKS)
         where = f"{path}, record {number + 1}"
