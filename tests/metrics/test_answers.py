@@ -42,6 +42,16 @@ def test_rise_is_the_area_under_the_log_probability():
     assert rise(exp(-2, -3, -1)) == 0  # likelier without the text
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_probabilities_of_zero_in_single_precision_are_no_nan(dtype):
+    """The smallest double is 0 there, and has no logarithm."""
+    for curve in ([0.0, 0.0, 0.0], [1.0, 0.5, 0.0]):
+        exact, rounded = (torch.tensor(curve, dtype=kind) for kind in (torch.float64, dtype))
+        assert top_k_drop(rounded) == top_k_drop(exact)
+        assert rise(rounded) == rise(exact)
+        assert mas(rounded, left=exact) == mas(exact, left=exact)
+
+
 def test_mas_adds_how_far_the_scores_are_from_the_response():
     """Heights 1, 0.75, 0; shares left 1, 0.25, 0: 0.75 becomes 0.75 + 0.5, which is cut to 1."""
     curve = exp(-1, -2, -5)

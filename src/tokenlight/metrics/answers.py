@@ -28,7 +28,7 @@ def top_k_drop(curve: Tensor, *, k: int = 1, steps: int = 1) -> float:
     ContextCite (arXiv 2409.00729), section 3. `steps` is the number of the target's tokens; the curve holds the
     geometric mean of their probabilities.
     """
-    check_curve(curve)
+    curve = check_curve(curve)
     return -steps * float(log_ratio(curve[0], curve[-1], floor=TINY))
 
 
@@ -65,8 +65,9 @@ def rise(curve: Tensor, *, at: Tensor | None = None) -> float:
     (ln p_k − ln p_last) / |ln p − ln p_last|, clipped to [0, 1], each the minimum of all so far. If the target is more
     likely without the text, the value is 0 for any scores.
     """
+    curve = check_curve(curve)
     shares = point_shares(curve, at)
-    return area(normalized_heights(check_curve(curve), shares), shares)
+    return area(normalized_heights(curve, shares), shares)
 
 
 @metric(
@@ -84,8 +85,9 @@ def mas(curve: Tensor, *, left: Tensor, at: Tensor | None = None) -> float:
     The height of a point becomes r + |r − d|, where r is RISE's height and d the remaining units' share of all scores,
     clipped to [0, 1] and then rescaled to span it. If the sum of the scores is not positive, d decreases linearly.
     """
+    curve = check_curve(curve)
     shares = point_shares(curve, at)
-    heights = normalized_heights(check_curve(curve), shares)
+    heights = normalized_heights(curve, shares)
     remaining = left / left[0] if left[0] > 0 else 1 - shares
     penalized = (heights + (heights - remaining).abs()).clamp(0, 1)
     low, high = penalized.min(), penalized.max()

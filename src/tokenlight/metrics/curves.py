@@ -132,9 +132,9 @@ def mean_plus_one(terms: Tensor, plus_one: bool) -> float:
 
 
 def check_curve(curve: Tensor, points: int = 2) -> Tensor:
-    """The curve. It is refused if it has fewer than `points` points."""
+    """The curve in double precision. It is refused if it has fewer than `points` points."""
     if curve.ndim != 1 or len(curve) < points:
         raise RefusedValue(
             f"expected a curve of {points} or more points, the whole input first; found {curve.tolist()}"
         )
-    return curve
+    return curve.double()
