@@ -135,7 +135,7 @@ ALTI_WRITTEN = Protocol(
     ),
     tasks=(Classification.name, MaskedToken.name),
 )
-# Section 5.2: between models that differ in their seed, on texts for which they predict the same class.
+# Section 5.2: between models that differ in their seed; as in the release, on texts with the same prediction.
 ALTI_ROBUSTNESS_WRITTEN = (
     Measure("jaccard_top", options={"share": 0.25}, eligible="all"),
     Measure("spearman", eligible="all"),

@@ -44,7 +44,7 @@ def aopc(curve: Tensor, *, absolute: bool = False) -> float:
 
 @metric(
     title="LOdds",
-    paper="Shrikumar et al. 2017; Qiang et al. 2022, eq. 14; Song et al. 2024, eq. 13",
+    paper="Shrikumar et al. 2017; Qiang et al. 2022, eq. 14; Song et al. 2024, appendix D",
     direction="lower",
     needs="removed",
     points=LOG_RATIO,
