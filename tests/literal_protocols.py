@@ -230,8 +230,8 @@ def written_protocol(model: Any, tokenizer: Any, texts: list[Any], method: str, 
         encoded = tokenizer(*text) if isinstance(text, tuple) else tokenizer(text)
         ids, types = encoded["input_ids"], encoded["token_type_ids"]
         with torch.no_grad():
-            said = model(torch.tensor([ids]), token_type_ids=torch.tensor([types])).logits[0]
-        predicted = int(said.argmax())
+            logits = model(torch.tensor([ids]), token_type_ids=torch.tensor([types])).logits[0]
+        predicted = int(logits.argmax())
         other = 1 if predicted == 0 else predicted - 1
 
         def scores_for(label: int, ids: list[int] = ids, types: list[int] = types) -> Scores:

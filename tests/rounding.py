@@ -43,4 +43,4 @@ def assert_near(
     expected = torch.as_tensor(expected, dtype=actual.dtype).expand_as(actual)
     largest = float(torch.as_tensor(expected if size is None else size).abs().max())
     allowed = tolerance(precision or actual.dtype, largest, operations, growth)
-    torch.testing.assert_close(actual, expected, rtol=0, atol=allowed, msg=lambda said: f"{what}\n{said}".strip())
+    torch.testing.assert_close(actual, expected, rtol=0, atol=allowed, msg=lambda message: f"{what}\n{message}".strip())

@@ -21,10 +21,10 @@ def look_for_heavy_modules(question: str) -> None:
 
 def ask(app: Any, words: list[str], **environment: str) -> dict[str, Any]:
     """What a command says, and its exit code."""
-    said, code = StringIO(), None
+    output, code = StringIO(), None
     os.environ.update(environment)
     try:
-        with redirect_stdout(said):
+        with redirect_stdout(output):
             app(words, prog_name="tokenlight")
     except SystemExit as end:
         code = end.code
@@ -32,7 +32,7 @@ def ask(app: Any, words: list[str], **environment: str) -> dict[str, Any]:
         for name in environment:
             del os.environ[name]
     look_for_heavy_modules(" ".join([*words, *environment.values()]))
-    return {"code": code, "text": said.getvalue()}
+    return {"code": code, "text": output.getvalue()}
 
 
 def complete(app: Any, line: str) -> dict[str, Any]:

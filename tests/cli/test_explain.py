@@ -342,7 +342,7 @@ def test_answers_from_files_to_files(folders, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "give a text to explain, or a chat"),
         (["it is", "--messages", "chat.json"], "but not both"),
@@ -356,12 +356,12 @@ def test_answers_from_files_to_files(folders, tmp_path, monkeypatch):
         (["it is", "--answer", " a", "--method", "lrp", "--method", "attcat"], "one method at a time"),
     ],
 )
-def test_a_wrong_prompt_is_refused_before_the_model_is_loaded(tmp_path, monkeypatch, arguments, said):
+def test_a_wrong_prompt_is_refused_before_the_model_is_loaded(tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     Path("chat.json").write_text('[{"role"\n')
     Path("role.json").write_text('[{"role": "user"}]')
     Path("object.json").write_text('{"turns": []}')
-    assert said in fail("explain", *arguments, "-m", "./nowhere")
+    assert message in fail("explain", *arguments, "-m", "./nowhere")
 
 
 def test_generate_gives_the_prompt_to_chat_models_as_a_user_message(folders, tmp_path):

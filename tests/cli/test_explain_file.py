@@ -51,16 +51,16 @@ def test_corpus_shows_one_folder_or_two(checkpoint, source, tmp_path):
     about = Path(two) / "run.json"
     about.write_text(about.read_text().replace('"sha256": "', '"sha256": "0'))
     (Path(one) / "_SUCCESS").unlink()
-    said = run("corpus", one, "--other", two).stderr
-    assert f"note: {one} is not finished: only its finished parts are counted\n" in said
-    assert f"note: {one} and {two} have different data\n" in said
+    message = run("corpus", one, "--other", two).stderr
+    assert f"note: {one} is not finished: only its finished parts are counted\n" in message
+    assert f"note: {one} and {two} have different data\n" in message
     assert "png, svg" in succeed("corpus", "--help").replace(".", "")
     assert "ends in" in fail("corpus", one, "--figure", "words.gif")
     assert "no run.json" in fail("corpus", str(tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["nothing.tsv"], "there is no file nothing.tsv"),
         (["{source}", "--method", "lrpp"], "lrpp"),
@@ -71,11 +71,11 @@ def test_corpus_shows_one_folder_or_two(checkpoint, source, tmp_path):
         (["{source}", "--text", "said", "-m", "./nowhere"], "no such folder"),
     ],
 )
-def test_errors_are_one_line(arguments, said, checkpoint, source, tmp_path):
+def test_errors_are_one_line(arguments, message, checkpoint, source, tmp_path):
     out = tmp_path / "out"
     given = [one.format(source=source) for one in arguments]
     model = [] if "-m" in given else ["-m", checkpoint]
-    assert said in fail("explain-file", *given, "-o", str(out), *model)
+    assert message in fail("explain-file", *given, "-o", str(out), *model)
     assert not any(Path(out).glob("parts/*"))
 
 

@@ -85,7 +85,7 @@ def test_a_refusal_of_the_hub_is_not_retried(refusing_server):
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "message"),
     [
         (huggingface_hub.errors.GatedRepoError, "gated"),
         (huggingface_hub.errors.RepositoryNotFoundError, "the Hub has no such model"),
@@ -93,10 +93,10 @@ def test_a_refusal_of_the_hub_is_not_retried(refusing_server):
         (huggingface_hub.errors.EntryNotFoundError, "no config.json"),
     ],
 )
-def test_errors_of_the_hub_are_described_by_their_class(kind, said):
+def test_errors_of_the_hub_are_described_by_their_class(kind, message):
     wrapped = OSError("at length")
     wrapped.__cause__ = kind.__new__(kind)
-    assert said in describe_hub_error(wrapped)
+    assert message in describe_hub_error(wrapped)
 
 
 @pytest.mark.parametrize(("family", "task"), [("bert", "text-classification"), ("llama", "text-generation")])

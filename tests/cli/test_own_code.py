@@ -99,7 +99,7 @@ def test_the_option_runs_the_code(own_checkpoint, marker):
 
 
 def test_in_python_the_code_runs_only_with_the_keyword(own_checkpoint, marker, monkeypatch):
-    monkeypatch.setattr("builtins.input", lambda *said: "y")
+    monkeypatch.setattr("builtins.input", lambda *prompt: "y")
     with pytest.raises(ValueError, match=r"own\.OwnConfig.*trust_remote_code=True"):
         tl.load(own_checkpoint)
     assert not marker.exists()
@@ -109,7 +109,7 @@ def test_in_python_the_code_runs_only_with_the_keyword(own_checkpoint, marker, m
 
 def test_trust_remote_code_none_does_not_run_code(own_checkpoint, marker, monkeypatch):
     """To transformers, None means: ask."""
-    monkeypatch.setattr("builtins.input", lambda *said: "y")
+    monkeypatch.setattr("builtins.input", lambda *prompt: "y")
     nothing: Any = None
     with pytest.raises(ValueError, match="trust_remote_code=True"):
         tl.load(own_checkpoint, trust_remote_code=nothing)
@@ -144,7 +144,7 @@ def test_every_command_with_a_model_has_the_option():
 
 
 def test_code_for_generation_is_not_run_without_the_keyword(tmp_path, marker, monkeypatch):
-    monkeypatch.setattr("builtins.input", lambda *said: "y")
+    monkeypatch.setattr("builtins.input", lambda *prompt: "y")
     monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
     folder = tmp_path / "writing" / "custom_generate"
     folder.mkdir(parents=True)

@@ -11,7 +11,7 @@ from tokenlight.common.progress import Rate, describe, track_pace
 
 
 @pytest.mark.parametrize(
-    ("done", "total", "rate", "said"),
+    ("done", "total", "rate", "line"),
     [
         (1000, 20_000, 41.25, "1,000 of 20,000 texts, 41.2 texts/s, 7:41 left"),
         (1000, 1_000_000, 10.0, "1,000 of 1,000,000 texts, 10.0 texts/s, 27:45:00 left"),
@@ -19,8 +19,8 @@ from tokenlight.common.progress import Rate, describe, track_pace
         (5, 5, 0.0, "5 of 5 texts, 0.0 texts/s, 0:00 left"),
     ],
 )
-def test_rate_and_time_left(done, total, rate, said):
-    assert describe(done, total, rate) == said
+def test_rate_and_time_left(done, total, rate, line):
+    assert describe(done, total, rate) == line
 
 
 def test_a_log_gets_a_line_per_interval(monkeypatch, capsys):

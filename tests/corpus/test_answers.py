@@ -100,12 +100,12 @@ def test_bad_rows_are_named_by_line_and_a_killed_run_goes_on(tmp_path):
         f"line {n}" for n in range(4, 9)
     ]
     reasons = [row["reason"] for row in bad_rows(tmp_path / "out")]
-    for reason, said in zip(
+    for reason, message in zip(
         reasons,
         ["JSON", "no value under 'answer'", "empty", "the model reads 300", "documents: expected a list"],
         strict=True,
     ):
-        assert said in reason
+        assert message in reason
     before = contents(tmp_path / "out")
     (tmp_path / "out" / "parts" / "part-000001.parquet").unlink()
     explain(tmp_path / "log.jsonl", tmp_path / "out")

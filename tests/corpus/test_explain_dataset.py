@@ -333,13 +333,13 @@ def test_attention_fused_or_written_out_is_a_setting_of_the_run(tmp_path, fused_
 def test_the_folder_of_another_run_is_refused(tmp_path):
     explain(phrases(12), tmp_path)
     before = contents(tmp_path)
-    for settings, said in [
+    for settings, message in [
         ({"tokens": 65}, "settings.tokens is 64 there and 65 here"),
         ({"target": 0}, "settings.target"),
         ({"dtype": "float16"}, "settings.dtype"),
         ({"workers": Workers(threads=7)}, "settings.threads"),
     ]:
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             explain(phrases(12), tmp_path, **settings)
     with pytest.raises(ValueError, match=r"data\.sha256"):
         explain(phrases(13), tmp_path)
@@ -677,7 +677,7 @@ def test_a_damaged_shard_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"tokens": 0}, "tokens is a positive number"),
         ({"chunk_rows": 0}, "chunk_rows is a positive number"),
@@ -688,8 +688,8 @@ def test_a_damaged_shard_is_named(tmp_path):
         ({"methods": ["lrp:read=other"]}, "none of the first 3 rows .* 'other'"),
     ],
 )
-def test_wrong_settings_are_refused_before_anything_is_written(settings, said, tmp_path):
-    with pytest.raises(ValueError, match=said):
+def test_wrong_settings_are_refused_before_anything_is_written(settings, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
         explain(phrases(3), tmp_path / "out", **{"methods": ["lrp"], **settings})
     assert not (tmp_path / "out").exists()
 
@@ -711,10 +711,10 @@ def test_a_run_that_came_to_nothing_does_not_hold_the_folder(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"), [({"engine": "spark"}, "'local' or 'ray', found 'spark'"), ({"count": 2}, "one process")]
+    ("settings", "message"), [({"engine": "spark"}, "'local' or 'ray', found 'spark'"), ({"count": 2}, "one process")]
 )
-def test_workers_that_cannot_be_are_refused(settings, said):
-    with pytest.raises(ValueError, match=said):
+def test_workers_that_cannot_be_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
         Workers(**settings)
 
 

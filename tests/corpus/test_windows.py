@@ -135,7 +135,7 @@ def test_without_windows_what_does_not_fit_is_noted(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"window": 500}, "reads 300 tokens at most"),
         ({"window": 10, "overlap": 10}, "overlap by 0 to 9"),
@@ -143,8 +143,8 @@ def test_without_windows_what_does_not_fit_is_noted(tmp_path):
         ({"window": 0}, "positive"),
     ],
 )
-def test_windows_that_make_no_sense_are_refused(settings, said, tmp_path):
-    with pytest.raises(ValueError, match=said):
+def test_windows_that_make_no_sense_are_refused(settings, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
         explained(tmp_path, [TEXT], **settings)
 
 

@@ -179,10 +179,10 @@ def test_relevance_stopped_by_calibrated_strengths_adds_no_note():
 
 def test_layers_without_heads_that_use_all_heads_add_a_note():
     explainer, few = explainer_for("bert"), torch.tensor([[0.0] * 4, [1.0, 0, 0, 0]])
-    said = "and all heads of the 1 of 2 layers without a lit one"
+    note = "and all heads of the 1 of 2 layers without a lit one"
     for method in ("mask_lrp", "zplus_lrp"):
-        assert said in notes(explainer.explain(TEXT, method, heads=few))
-        assert said not in notes(explainer.explain(TEXT, method, heads=few, empty="residual"))
-        assert said not in notes(explainer.explain(TEXT, method, heads=models.SOME_HEADS))
-    assert said not in notes(explainer.explain(TEXT, "mask_lrp", heads=few, variant="released"))
-    assert said not in notes(explainer.explain(TEXT, "lrp", heads=few))
+        assert note in notes(explainer.explain(TEXT, method, heads=few))
+        assert note not in notes(explainer.explain(TEXT, method, heads=few, empty="residual"))
+        assert note not in notes(explainer.explain(TEXT, method, heads=models.SOME_HEADS))
+    assert note not in notes(explainer.explain(TEXT, "mask_lrp", heads=few, variant="released"))
+    assert note not in notes(explainer.explain(TEXT, "lrp", heads=few))

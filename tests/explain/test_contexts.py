@@ -195,8 +195,8 @@ def test_how_sure_it_is():
     seeds = torch.stack(
         [explainer.explain(e.text, contexts=8, seed=seed).scores for seed in range(24)]
     )  # what another draw would have given
-    measured, said = seeds.std(0).square().mean().sqrt(), errors.square().mean().sqrt()
-    assert 0.5 < float(measured / said) < 2
+    measured, estimated = seeds.std(0).square().mean().sqrt(), errors.square().mean().sqrt()
+    assert 0.5 < float(measured / estimated) < 2
     assert "bias_share" not in e.extras  # sums hold in each context, and not for their mean
     assert e.options["contexts"] == 8
     assert any("8 contexts" in note for note in e.notes)
@@ -294,7 +294,7 @@ def test_memory_is_foreseen_for_the_contexts_that_run_together():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"contexts": 3}, "pairs"),
         ({"contexts": -2}, "pairs"),
@@ -306,8 +306,8 @@ def test_memory_is_foreseen_for_the_contexts_that_run_together():
         ({"contexts": 4, "detail": "layers"}, "detail"),
     ],
 )
-def test_impossible_combinations_are_refused(options, said):
-    with pytest.raises(ValueError, match=said):
+def test_impossible_combinations_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
         tl.attribute(models.model("bert"), models.ids(), method="attn_lrp", target=1, **options)
 
 

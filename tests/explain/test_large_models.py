@@ -639,8 +639,10 @@ def test_doctor_prints_the_outlook(tmp_path):
     explainer.model.save_pretrained(tmp_path)
     explainer.tokenizer.save_pretrained(tmp_path)
     out = succeed("doctor", str(tmp_path), "--tokens", "30")
-    said = r"Memory in addition to the weights \(\d+ MB\) for texts of 30 tokens, estimated; free on cpu: [\d.]+ [GM]B"
-    assert re.search(said, out)
+    message = (
+        r"Memory in addition to the weights \(\d+ MB\) for texts of 30 tokens, estimated; free on cpu: [\d.]+ [GM]B"
+    )
+    assert re.search(message, out)
     limit = explainer.model.config.max_position_embeddings
     assert f"the model reads {limit} tokens at most, found 9999" in fail("doctor", str(tmp_path), "--tokens", "9999")
     assert re.search(r"^\s+\d+ MB\s+\d+ MB\s+>? ?\d+\s+>? ?\d+\s+.*\battn_lrp", out, re.MULTILINE)

@@ -59,7 +59,7 @@ def test_padding_without_an_embedding_changes_nothing(family, task, in_config):
 
 def test_padding_without_an_embedding_is_no_replacement():
     explainer = padded_beyond("gpt2", "text-generation")
-    said = "the pad token has the id .*, for which the model has no embedding: .*resize_token_embeddings"
+    message = "the pad token has the id .*, for which the model has no embedding: .*resize_token_embeddings"
     refused: list[tuple[str, dict[str, Any]]] = [
         ("erasure", {"removal": "pad"}),
         ("integrated_gradients", {"baseline": "pad", "steps": 2}),
@@ -67,9 +67,9 @@ def test_padding_without_an_embedding_is_no_replacement():
         ("attn_lrp", {"contexts": 2, "removal": "pad"}),
     ]
     for method, options in refused:
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             explainer.explain(TEXTS, method, **options)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         Perturbation(removal="replace", token="pad").fit(explainer.inner, explainer.tokenizer)
     with pytest.raises(ValueError, match="has no embedding"):
         Perturbation(removal="replace", token=10_000).fit(explainer.inner, explainer.tokenizer)

@@ -88,7 +88,7 @@ def test_conllu_columns_belong_to_the_words(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "said"),
+    ("old", "new", "line", "message"),
     [
         ("5\tHaus\tHaus", "5\tHaut\tHaus", 9, "expected the word 'Haut' here, found \"Haus, don"),
         ("we?\n", "we? Oh\n", 16, "the text goes on with 'Oh'"),
@@ -99,12 +99,12 @@ def test_conllu_columns_belong_to_the_words(tmp_path):
         ("5\tHaus\t", "5 Haus ", 9, "expected 10 columns"),
     ],
 )
-def test_conllu_errors_name_file_line_and_sentence(tmp_path, old, new, line, said):
+def test_conllu_errors_name_file_line_and_sentence(tmp_path, old, new, line, message):
     assert old in GERMAN
     path = write(tmp_path / "bad.conllu", GERMAN.replace(old, new, 1))
     with pytest.raises(ValueError, match="s-1") as caught:
         list(conllu_parses(path))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert f"bad.conllu, line {line} " in str(caught.value)
 
 
@@ -179,7 +179,7 @@ def test_json_expanded_words_cover_the_remaining_characters(tmp_path, text, word
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "said"),
+    ("text", "words", "message"),
     [
         ("a fine movie", ["a", "good", "movie"], "'good' here, found 'fine movie'"),
         ("a fine, movie", ["a", "five", ",", "movie"], "'five' here, found 'fine, movie'"),
@@ -192,18 +192,18 @@ def test_json_expanded_words_cover_the_remaining_characters(tmp_path, text, word
         ("A fine movie", ["a", "fine", "movie"], "'a' here, found 'A fine movie'"),
     ],
 )
-def test_json_another_text_is_an_error_that_shows_it(tmp_path, text, words, said):
+def test_json_another_text_is_an_error_that_shows_it(tmp_path, text, words, message):
     good = {"sentence": "ok", "parsed": [word(1, "ok")]}
     bad = {"sentence": text, "parsed": [word(i, form) for i, form in enumerate(words, 1)]}
     parses = jsonl_parses(lines(tmp_path / "p.jsonl", good, bad))
     assert forms(next(parses)) == ["ok"]
     with pytest.raises(ValueError, match=r"p\.jsonl, line 2") as caught:
         next(parses)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("", "empty file"),
         ("[] \n", ""),
@@ -224,14 +224,14 @@ def test_json_another_text_is_an_error_that_shows_it(tmp_path, text, words, said
         ('{"text": "a", "parsed": [{"id": 1, "text": "a", "head": 2, "deprel": "root"}]}', "head 2"),
     ],
 )
-def test_json_bad_files(tmp_path, content, said):
+def test_json_bad_files(tmp_path, content, message):
     path = write(tmp_path / "p.jsonl", content)
-    if not said:
+    if not message:
         assert list(jsonl_parses(path)) == []
         return
     with pytest.raises(ValueError, match=r"p\.jsonl") as caught:
         list(jsonl_parses(path))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_files_are_read_one_sentence_at_a_time(tmp_path):

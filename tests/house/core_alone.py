@@ -97,11 +97,11 @@ def needs(folder: Path) -> list[tuple[str, str, Callable[[], object]]]:
 
 def check_needs(folder: Path) -> None:
     for extra, what, call in needs(folder):
-        check_said(said_by(call), extra, what)
-    check_said(" ".join(run("serve").split()), "serve", "the page needs")
+        check_error(output_of(call), extra, what)
+    check_error(" ".join(run("serve").split()), "serve", "the page needs")
 
 
-def said_by(call: Callable[[], object]) -> str:
+def output_of(call: Callable[[], object]) -> str:
     """The error of a package that is missing."""
     try:
         call()
@@ -110,9 +110,9 @@ def said_by(call: Callable[[], object]) -> str:
     return "nothing"
 
 
-def check_said(said: str, extra: str, what: str) -> None:
+def check_error(message: str, extra: str, what: str) -> None:
     for part in (what, f'pip install "tokenlight[{extra}]"'):
-        assert part in said, f"expected an error with {part!r}, found: {said}"
+        assert part in message, f"expected an error with {part!r}, found: {message}"
 
 
 def main() -> None:

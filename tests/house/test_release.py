@@ -62,10 +62,10 @@ def test_the_policy_names_the_oldest_versions():
 
 
 def test_the_workflow_runs_every_supported_python():
-    said = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    versions = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
     run = set(re.findall(r'"(3\.\d+)"', text_of(".github/workflows/tests.yml")))
-    assert said[0] == PROJECT["requires-python"].removeprefix(">=")
-    assert set(said) <= run
+    assert versions[0] == PROJECT["requires-python"].removeprefix(">=")
+    assert set(versions) <= run
 
 
 def test_packages_of_every_extra_are_hidden_in_the_core_test():

@@ -301,7 +301,7 @@ def test_methods_with_the_same_mask_share_their_pass():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, "comes without a head mask"),
         ({"heads": torch.ones(3, 4)}, "has 3 layers of 4 heads"),
@@ -313,8 +313,8 @@ def test_methods_with_the_same_mask_share_their_pass():
         ({"heads": ONES, "empty": "keep"}, "'all', 'drop' or 'residual'"),
     ],
 )
-def test_wrong_options_are_refused(options, said):
-    with pytest.raises((ValueError, TypeError), match=said):
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
         attribute(**options)
 
 

@@ -81,8 +81,8 @@ def test_ids_read_past_the_embeddings_are_refused():
     model, ids = BypassForCausalLM(hf.LlamaConfig(**models.DECODER)).eval(), models.ids()
     assert behavior_of(model).past_embeddings > 0.001
     for name in ("gradient_x_input", "attn_lrp", "attcat", "integrated_gradients"):
-        said = r"in other places than its embedding layer.* change its output by \d+%"
-        with pytest.raises(UnsupportedModelError, match=said):
+        message = r"in other places than its embedding layer.* change its output by \d+%"
+        with pytest.raises(UnsupportedModelError, match=message):
             tl.attribute(model, ids, method=name, target=7)
     for name in ("raw_attention", "erasure"):  # which need no embeddings
         assert tl.attribute(model, ids, method=name, target=7).isfinite().all()

@@ -106,10 +106,10 @@ def test_a_metric_that_fails_on_all_first_rows_ends_the_benchmark(bug, write, tm
 
 def test_a_method_that_fails_on_all_first_rows_ends_every_run(write, tmp_path):
     path = write(SCORES, "torch.zeros(2) @ torch.zeros(3)")  # the last frame of the caller's own is the method's
-    said = rf"your own code fails on every row so far: {path}:{LINE[SCORES]} in own_scores .*RuntimeError"
-    with pytest.raises(ValueError, match=said):
+    message = rf"your own code fails on every row so far: {path}:{LINE[SCORES]} in own_scores .*RuntimeError"
+    with pytest.raises(ValueError, match=message):
         bench(method="own_scores")
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         tl.explain_dataset(explainer_for("bert"), TEXTS, tmp_path / "out", ["own_scores"], progress=False)
     assert not (tmp_path / "out").exists()
 
@@ -138,13 +138,15 @@ def test_rows_on_which_a_method_fails_are_set_aside_and_counted(write, tmp_path)
     place = f"{path}:{LINE[SCORES]} in own_scores (2 rows). The first error: ValueError: too long for me"
     with pytest.warns(
         RuntimeWarning, match="2 rows were set aside because your own code failed on them, 2 are"
-    ) as said:
+    ) as message:
         table = bench(method="own_scores")
-    assert place in str(said[0].message)
+    assert place in str(message[0].message)
     assert [record["row"] for record in table.run.bad] == [2, 3]
-    with pytest.warns(RuntimeWarning, match="2 of 4 rows were set aside because your own code failed on them") as said:
+    with pytest.warns(
+        RuntimeWarning, match="2 of 4 rows were set aside because your own code failed on them"
+    ) as message:
         done = tl.explain_dataset(explainer_for("bert"), TEXTS, tmp_path / "out", ["own_scores"], progress=False)
-    assert place in str(said[0].message)
+    assert place in str(message[0].message)
     assert (done.explained, done.bad, done.in_own_code, done.unexpected) == (2, 2, 2, 0)
     reasons = [json.loads(line)["reason"] for line in (tmp_path / "out" / "bad_rows.jsonl").read_text().splitlines()]
     assert all(reason.startswith(f"{OWN_CODE}{path}:{LINE[SCORES]} in own_scores raised ") for reason in reasons)

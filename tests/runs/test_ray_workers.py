@@ -103,10 +103,10 @@ def test_results_come_in_order_where_it_is_asked_for(ordered):
 
 
 def test_ray_that_was_started_for_a_run_ends_with_it(monkeypatch):
-    said = []
+    calls = []
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", lambda **_: said.append("begin"))
-    monkeypatch.setattr(ray, "shutdown", lambda: said.append("end"))
+    monkeypatch.setattr(ray, "init", lambda **_: calls.append("begin"))
+    monkeypatch.setattr(ray, "shutdown", lambda: calls.append("end"))
     with pytest.raises(ValueError, match="refused"), ray_engine.running_ray():
         raise ValueError("refused")
-    assert said == ["begin", "end"]
+    assert calls == ["begin", "end"]

@@ -92,12 +92,12 @@ def test_an_interrupted_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [([], "--data, or --small"), (["--small", "--calibrate", "3"], "--count")]
+    ("arguments", "message"), [([], "--data, or --small"), (["--small", "--calibrate", "3"], "--count")]
 )
-def test_missing_arguments_are_named(arguments, said, capsys: pytest.CaptureFixture[str]):
+def test_missing_arguments_are_named(arguments, message, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         main(arguments)
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_chosen_settings_bring_those_that_they_are_compared_with():

@@ -1,4 +1,4 @@
-// The card of an answer: the text as it is written, then every word of it with its reasons, method by method.
+// The card of an answer: the text while it is generated, then the explained answer, for each method.
 import { drawAnswer } from "./answer.js";
 import { NO_ANSWER } from "./conversation.js";
 import { bringIntoView, byId, el } from "./dom.js";
@@ -8,17 +8,17 @@ import { same } from "./state.js";
 
 export function mountAnswerCard(app) {
   const { store, answers } = app;
-  let method = null; // the one that is shown
-  let picked = null; // ... because somebody picked it
-  let drawn = null; // its explanation
+  let method = null; // the method that is shown
+  let picked = null; // the method that was clicked
+  let drawn = null; // the explained answer that is shown
   let view = null;
-  let draft = null; // {text, words} while the model writes
+  let draft = null; // {text, words} while the answer is generated
 
   app.draft = (now) => {
     draft = now;
     show();
   };
-  /** The method whose view of the answer is shown, in a list; null where something else is explained. */
+  /** The method of the shown answer as a list; null if something else is explained. */
   app.shownAnswer = () => {
     const { target, foil, answer } = store.get();
     return answer && target === null && foil === null && method ? [method] : null;
@@ -43,7 +43,7 @@ export function mountAnswerCard(app) {
     drawView();
   }
 
-  /** What is written, until it is explained. */
+  /** Show the text of the answer until it is explained. */
   function drawDraft() {
     const text = draft ? draft.text : drawnNow() ? null : store.get().answer?.text;
     byId("draft").hidden = text === null || text === undefined;
@@ -80,14 +80,14 @@ export function mountAnswerCard(app) {
       view = null;
       return byId("answer-view").replaceChildren();
     }
-    const place = el("div");
-    byId("answer-view").replaceChildren(place);
+    const container = el("div");
+    byId("answer-view").replaceChildren(container);
     const chosen = view?.choice() ?? tokensOf(answer);
-    view = drawAnswer(place, answer, { onChoose, onAlternative });
+    view = drawAnswer(container, answer, { onChoose, onAlternative });
     if (chosen) view.choose(chosen);
   }
 
-  /** Where the part that is asked about was changed elsewhere. */
+  /** Select the part of the answer that was changed elsewhere. */
   function follow() {
     const { part } = store.get();
     if (!same(part, partOf(view.choice())) && part) view.choose(tokensOf(drawn));
@@ -99,7 +99,7 @@ export function mountAnswerCard(app) {
     return { side: "answer", tokens: Array.from({ length: part[1] - part[0] }, (_, i) => answer.start + part[0] + i) };
   }
 
-  /** [first, behind the last] of the answer's tokens, where they stand together; null: the whole answer. */
+  /** [first token, token after the last] if the chosen tokens are contiguous; null: the whole answer. */
   function partOf(choice) {
     if (!choice || choice.side !== "answer") return null;
     const [first, last] = [choice.tokens[0], choice.tokens.at(-1)];
@@ -111,10 +111,10 @@ export function mountAnswerCard(app) {
     if (!same(part, store.get().part)) store.change({ part, target: null, foil: null });
   }
 
-  /** Why this token, and not that one? */
-  function onAlternative(place, index) {
-    const foil = index === drawn.ids[place] ? null : index;
-    store.change({ ...NO_ANSWER, answer: store.get().answer, part: [place, place + 1], foil });
+  /** Explain a token of the answer with an alternative as foil. */
+  function onAlternative(token, index) {
+    const foil = index === drawn.ids[token] ? null : index;
+    store.change({ ...NO_ANSWER, answer: store.get().answer, part: [token, token + 1], foil });
     bringIntoView(byId("heatmaps-card"));
   }
 }

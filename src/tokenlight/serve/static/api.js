@@ -1,4 +1,4 @@
-// What the page asks its server. Every failure is an Error whose message can be shown.
+// Requests to the server. Every failure is an Error whose message can be shown.
 
 export async function getModel() {
   return (await answer("/api/model")).json();
@@ -12,34 +12,34 @@ export async function attention(question, layer, head, signal) {
   return (await post("/api/attention", { ...question, layer, head }, signal)).json();
 }
 
-export async function remove(question, gone, perturbation, signal) {
-  return (await post("/api/remove", { ...question, gone, perturbation }, signal)).json();
+export async function remove(question, removed, perturbation, signal) {
+  return (await post("/api/remove", { ...question, gone: removed, perturbation }, signal)).json();
 }
 
-/** `asked`: methods, heads, layers. `onEvent` gets every line as it arrives. */
-export async function explain(question, asked, onEvent, signal) {
-  await readLines(await post("/api/explain", { ...question, ...asked }, signal), onEvent);
+/** `settings`: methods, heads, layers. `onEvent` is called with every line as it arrives. */
+export async function explain(question, settings, onEvent, signal) {
+  await readLines(await post("/api/explain", { ...question, ...settings }, signal), onEvent);
 }
 
-/** Every token of an answer by all tokens before it. `asked`: methods, heads. */
-export async function explainAnswer(question, asked, onEvent, signal) {
-  const { methods, heads } = asked;
+/** Explain every token of an answer by all earlier tokens. `settings`: methods, heads. */
+export async function explainAnswer(question, settings, onEvent, signal) {
+  const { methods, heads } = settings;
   await readLines(await post("/api/answer", { ...question, methods, heads }, signal), onEvent);
 }
 
-/** `asked`: what the model reads, and how it is to write. */
-export async function write(asked, onEvent, signal) {
-  await readLines(await post("/api/write", asked, signal), onEvent);
+/** Generate an answer. `settings`: the prompt and the generation options. */
+export async function write(settings, onEvent, signal) {
+  await readLines(await post("/api/write", settings, signal), onEvent);
 }
 
-/** `asked`: methods, heads, perturbation. */
-export async function curves(question, asked, onEvent, signal) {
-  await readLines(await post("/api/curves", { ...question, ...asked }, signal), onEvent);
+/** `settings`: methods, heads, perturbation. */
+export async function curves(question, settings, onEvent, signal) {
+  await readLines(await post("/api/curves", { ...question, ...settings }, signal), onEvent);
 }
 
-/** A file made by the server: its bytes. */
-export async function download(question, asked) {
-  return (await post("/api/download", { ...question, ...asked })).blob();
+/** A file from the server, as a blob. */
+export async function download(question, settings) {
+  return (await post("/api/download", { ...question, ...settings })).blob();
 }
 
 export function wasCancelled(error) {
@@ -60,8 +60,8 @@ async function answer(path, request = {}) {
     throw new Error("The server does not answer. Is `tokenlight serve` still running?");
   }
   if (response.ok) return response;
-  const told = await response.json().catch(() => ({}));
-  throw new Error(told.error ?? `The server answered ${response.status} ${response.statusText}.`);
+  const body = await response.json().catch(() => ({}));
+  throw new Error(body.error ?? `The server answered ${response.status} ${response.statusText}.`);
 }
 
 async function readLines(response, onEvent) {

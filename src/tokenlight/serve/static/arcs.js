@@ -1,13 +1,13 @@
 // The attention of one head as arcs between the tokens of a text.
 import { el, svg } from "./dom.js";
 
-const FAINTEST = 0.04; // weaker arcs would only be a haze
-const MOST = 600; // arcs of a long text
-const SPOKEN = 8; // arcs that a screen reader names
-const SIZE = 12; // of the letters, in pixels
+const FAINTEST = 0.04; // weaker arcs are not drawn
+const MOST = 600; // the most arcs that are drawn
+const SPOKEN = 8; // arcs in the description for screen readers
+const SIZE = 12; // font size in pixels
 const GAP = 10;
 
-/** Arcs above go back to earlier tokens, arcs below go ahead; a dot is a token that attends to itself. */
+/** Arcs above lead to earlier tokens, arcs below to later ones; a dot is attention of a token to itself. */
 export function drawArcs(container, { tokens, attention }, title) {
   const places = lineUp(tokens);
   const width = places.at(-1).end + GAP;
@@ -24,7 +24,7 @@ export function drawArcs(container, { tokens, attention }, title) {
   container.replaceChildren(picture, el("p", { class: "quiet" }, hint(arcs)));
 }
 
-/** The strongest in words, for those who do not see arcs. */
+/** The strongest arcs as text, for screen readers. */
 function described(arcs, tokens) {
   const words = ({ query, key, weight }) => `${tokens[query]} to ${tokens[key]} ${Math.round(weight * 100)} %`;
   return `The strongest: ${arcs.slice(0, SPOKEN).map(words).join(", ")}`;
@@ -50,7 +50,7 @@ function strongest(attention) {
   const arcs = attention.flatMap((row, query) => row.map((weight, key) => ({ query, key, weight })));
   return arcs
     .filter(({ weight }) => weight >= FAINTEST)
-    .sort((one, other) => other.weight - one.weight)
+    .sort((a, b) => b.weight - a.weight)
     .slice(0, MOST);
 }
 
@@ -71,13 +71,13 @@ function arcShape({ query, key, weight }, places, top) {
   return svg("path", { ...common, d: path, class: "arc", "stroke-width": 0.8 + 2.2 * weight }, label);
 }
 
-/** Pointing at a token leaves only its own arcs. */
+/** A token; hovering it shows only its arcs. */
 function tokenShape(token, index, x, y, picture) {
-  const alone = (on) => () => {
+  const narrow = (on) => () => {
     picture.classList.toggle("is-narrowed", on);
     for (const arc of picture.querySelectorAll("[data-query]")) {
       arc.classList.toggle("is-own", on && arc.dataset.query === String(index));
     }
   };
-  return svg("text", { x, y, class: "arc-token", onpointerenter: alone(true), onpointerleave: alone(false) }, token);
+  return svg("text", { x, y, class: "arc-token", onpointerenter: narrow(true), onpointerleave: narrow(false) }, token);
 }

@@ -1,13 +1,13 @@
-// The question: the text, what the model says about it, and what is to be explained.
+// The input: text, prediction, target and foil.
 import { predict, wasCancelled } from "./api.js";
 import { answerOf, promptOf } from "./conversation.js";
 import { byId, el, isSend, later, percent } from "./dom.js";
 import { same } from "./state.js";
 
-const SHOWN = 10; // choices
+const MAX_CHOICES = 10;
 const NOTHING_PICKED = { target: null, foil: null, target_span: null, foil_span: null };
 
-/** The common part of every request. */
+/** The fields that all requests have in common. */
 export function questionOf(state, model, text = state.text) {
   const [target, foil] = [state.target?.span ?? null, state.foil?.span ?? null];
   return {
@@ -21,7 +21,7 @@ export function questionOf(state, model, text = state.text) {
   };
 }
 
-/** Fill the input column. `explainNow` runs what is chosen. Gives a call that predicts again at once. */
+/** Fill the input column; returns a function that requests a new prediction. */
 export function mountAsk(app) {
   const { model, store } = app;
   const fields = { text: byId("text"), second: byId("second") };
@@ -45,9 +45,9 @@ export function mountAsk(app) {
   const soon = later(250, ask);
   store.listen((state, changed) => {
     for (const [name, field] of Object.entries(fields)) if (field.value !== state[name]) field.value = state[name];
-    const old = ["text", "second", "system", "turns", "passages"].some((part) => changed.has(part));
-    if (old) byId("prediction-card").classList.add("is-old");
-    if (old) soon();
+    const outdated = ["text", "second", "system", "turns", "passages"].some((part) => changed.has(part));
+    if (outdated) byId("prediction-card").classList.add("is-old");
+    if (outdated) soon();
     else if (changed.has("position") || changed.has("part") || changed.has("answer")) ask();
     else if (changed.has("target") || changed.has("foil")) drawChoices(app);
   });
@@ -55,7 +55,7 @@ export function mountAsk(app) {
   return ask;
 }
 
-/** Tokens and answers that are not among the likeliest can be written. */
+/** Fields for tokens and answers that are not among the likeliest. */
 function mountOthers(app) {
   byId("others").hidden = Boolean(app.model.labels);
   const fields = { target: byId("other-target"), foil: byId("other-foil") };
@@ -69,7 +69,7 @@ function mountOthers(app) {
   });
 }
 
-/** Labels are the same for every text; tokens and answers are not. */
+/** Reset target, foil and position, unless the labels are the same for every text. */
 function forget(app) {
   if (app.model.asks.same_labels) return {};
   return { target: null, foil: null, position: null };
@@ -88,7 +88,7 @@ function exampleButton(app, example) {
   return el("li", {}, el("button", attributes, label));
 }
 
-/** Ask for the prediction of what is typed; the newest question wins. */
+/** Request the prediction of the typed text; a new request cancels the last one. */
 function createPredicting(app) {
   let running = null;
   return async () => {
@@ -112,63 +112,63 @@ function createPredicting(app) {
 }
 
 function drawPrediction(app, problem) {
-  const found = app.prediction;
-  byId("prediction-card").hidden = (!found && !problem) || isElsewhere(app.store.get());
+  const prediction = app.prediction;
+  byId("prediction-card").hidden = (!prediction && !problem) || isElsewhere(app.store.get());
   byId("prediction-card").classList.remove("is-old");
   byId("prediction-error").textContent = problem;
   byId("says").replaceChildren();
-  const cut = found?.truncated ?? 0;
+  const cut = prediction?.truncated ?? 0;
   byId("truncated").textContent = cut ? `The text is too long for the model: ${cut} tokens were cut off.` : "";
-  if (found) {
-    const sure = found.probability === null ? "" : ` (${percent(found.probability)})`;
-    const said = app.store.get().answer ? "The likeliest here is " : "The model says ";
-    byId("says").append(said, el("b", { dir: "auto" }, found.prediction.trim() || JSON.stringify(found.prediction)), `${sure}.`);
+  if (prediction) {
+    const sure = prediction.probability === null ? "" : ` (${percent(prediction.probability)})`;
+    const intro = app.store.get().answer ? "The likeliest here is " : "The model says ";
+    byId("says").append(intro, el("b", { dir: "auto" }, prediction.prediction.trim() || JSON.stringify(prediction.prediction)), `${sure}.`);
   }
   drawPositions(app);
   drawChoices(app);
 }
 
-/** An answer shows what else could have stood there; here it can be picked, for one token. */
+/** Whether choices are shown in the answer card: for an answer, unless a single token is selected. */
 function isElsewhere({ answer, part }) {
   return Boolean(answer) && (!part || part[1] - part[0] > 1);
 }
 
-const drawn = new WeakMap(); // place: what it shows
+const drawn = new WeakMap(); // container: its content as JSON
 
-/** Draw anew only what differs: a button that is replaced while it is being clicked loses the click. */
-function redraw(place, facts, draw) {
+/** Draw only if the content changed: a button that is replaced during a click loses the click. */
+function redraw(container, facts, draw) {
   const content = JSON.stringify(facts);
-  if (drawn.get(place) === content) return;
-  drawn.set(place, content);
-  place.replaceChildren(...draw());
+  if (drawn.get(container) === content) return;
+  drawn.set(container, content);
+  container.replaceChildren(...draw());
 }
 
-/** Which token is labeled or filled in, where there is more than one that could be. */
+/** Buttons for the token that is labeled or filled in, if there are several candidates. */
 function drawPositions(app) {
-  const found = app.prediction;
-  redraw(byId("positions"), [found?.tokens, found?.words, found?.position], () => positionButtons(app, found));
+  const prediction = app.prediction;
+  redraw(byId("positions"), [prediction?.tokens, prediction?.words, prediction?.position], () => positionButtons(app, prediction));
 }
 
-function positionButtons(app, found) {
+function positionButtons(app, prediction) {
   const { asks } = app.model;
-  if (!found || found.position === null || !asks.position) return [];
-  const same = (token) => asks.any_position || token === found.tokens[found.position];
-  const indices = [...found.tokens.keys()].filter((i) => same(found.tokens[i]) && !specialAt(found, i, asks));
+  if (!prediction || prediction.position === null || !asks.position) return [];
+  const same = (token) => asks.any_position || token === prediction.tokens[prediction.position];
+  const indices = [...prediction.tokens.keys()].filter((i) => same(prediction.tokens[i]) && !specialAt(prediction, i, asks));
   if (indices.length < 2) return [];
   const buttons = indices.map((i) => {
     const pick = () => app.store.change({ position: i, target: null, foil: null });
-    const attributes = { type: "button", class: "chip", "aria-pressed": String(i === found.position), onclick: pick };
-    return el("button", attributes, found.tokens[i]);
+    const attributes = { type: "button", class: "chip", "aria-pressed": String(i === prediction.position), onclick: pick };
+    return el("button", attributes, prediction.tokens[i]);
   });
   return [el("p", { class: "quiet" }, "Of which token?"), ...buttons];
 }
 
-function specialAt(found, token, asks) {
-  return asks.any_position && found.words.some((word) => word.special && word.tokens.includes(token));
+function specialAt(prediction, token, asks) {
+  return asks.any_position && prediction.words.some((word) => word.special && word.tokens.includes(token));
 }
 
 function drawChoices(app) {
-  const choices = (app.prediction?.choices ?? []).slice(0, SHOWN);
+  const choices = (app.prediction?.choices ?? []).slice(0, MAX_CHOICES);
   const { target, foil } = app.store.get();
   redraw(byId("choices"), [choices, target, foil], () => choices.map((choice) => choiceRow(app, choice)));
   byId("why").replaceChildren(...why(app, choices));
@@ -187,13 +187,13 @@ function why(app, choices) {
   return [...parts, target === null && written === null ? "? (the prediction)" : "?"];
 }
 
-/** The token of the answer that the question is about, as the model counts; null where there is none. */
+/** The id of the explained token of the answer; null without one. */
 function writtenAt(app) {
   const { answer, part } = app.store.get();
   return (part && (answer?.ids ?? app.answers.explanations()[0]?.ids)?.[part[0]]) ?? null;
 }
 
-/** As the state keeps a target or a foil. */
+/** A choice in the form in which the state stores a target or a foil. */
 function pickOf(choice) {
   return choice.span ? { span: choice.span } : (choice.index ?? choice.name);
 }
@@ -222,12 +222,12 @@ function pickButton(app, part, choice, state) {
   const pressed = same(state[part], value);
   const pick = () => {
     const changes = { [part]: pressed ? null : value };
-    if (!pressed && same(state[other], value)) changes[other] = null; // a contrast with itself says nothing
+    if (!pressed && same(state[other], value)) changes[other] = null; // target and foil must differ
     app.store.change(changes);
     const again = byId("choices").querySelector(`[data-pick="${part}"][data-choice="${CSS.escape(choice.name)}"]`);
     again?.focus();
   };
   const label = part === "target" ? `explain ${choice.name.trim()}` : `rather than ${choice.name.trim()}`;
-  const told = { "aria-label": label, "aria-pressed": String(pressed), "data-pick": part, "data-choice": choice.name };
-  return el("button", { type: "button", class: "pick", onclick: pick, ...told }, part);
+  const attributes = { "aria-label": label, "aria-pressed": String(pressed), "data-pick": part, "data-choice": choice.name };
+  return el("button", { type: "button", class: "pick", onclick: pick, ...attributes }, part);
 }

@@ -1,15 +1,15 @@
-// Lines over shares, drawn as SVG, with a cross-hair that pointer and arrow keys move.
+// A line chart in SVG, with a cross-hair that is moved by pointer and arrow keys.
 import { svg } from "./dom.js";
 
 const HEIGHT = 280;
 const TOP = 14;
 const BOTTOM = 40;
 const LEFT = 60;
-const LABELS = 128; // room for direct labels
-const APART = 14; // between direct labels
-const NARROW = 520; // no direct labels: the table beside is the legend
+const LABELS = 128; // width of direct labels
+const APART = 14; // minimal distance of direct labels
+const NARROW = 520; // below this width there are no direct labels; the table is the legend
 
-/** `lines`: {name, title, style, shares, probabilities}. `onPlace` hears where the cross-hair is, and if a key moved it. */
+/** `lines`: {name, title, style, shares, probabilities}. `onPlace` gets the index of the cross-hair, and whether a key moved it. */
 export function drawChart(container, lines, axis, onPlace) {
   const width = Math.max(280, container.clientWidth);
   const right = width < NARROW ? 24 : LABELS;
@@ -64,32 +64,32 @@ function curve(line, x, y) {
   return svg("polyline", { points: points.join(" "), class: `curve ${line.style}`, "data-curve": line.name });
 }
 
-/** At the right end of each line, moved apart where they would touch. */
+/** Labels at the right end of each line, moved apart if they would overlap. */
 function directLabels(lines, x, y) {
   const labels = lines
     .map((line) => ({ line, x: x(line.shares.at(-1)) + 8, y: y(line.probabilities.at(-1)) + 4 }))
-    .sort((one, other) => one.y - other.y);
+    .sort((a, b) => a.y - b.y);
   for (let i = 1; i < labels.length; i += 1) labels[i].y = Math.max(labels[i].y, labels[i - 1].y + APART);
   const over = (labels.at(-1)?.y ?? 0) - (HEIGHT - BOTTOM + 4);
   if (over > 0) {
     labels.at(-1).y -= over;
     for (let i = labels.length - 2; i >= 0; i -= 1) labels[i].y = Math.min(labels[i].y, labels[i + 1].y - APART);
   }
-  return labels.map(({ line, ...place }) => svg("text", { ...place, class: `direct ${line.style}` }, line.title));
+  return labels.map(({ line, ...position }) => svg("text", { ...position, class: `direct ${line.style}` }, line.title));
 }
 
 function crossHair(picture, lines, x, y, onPlace) {
   const group = svg("g", { class: "cross", visibility: "hidden" });
   const { shares } = lines[0];
-  let place = 0;
+  let index = 0;
   const move = (to, byKey = false) => {
-    place = Math.max(0, Math.min(shares.length - 1, to));
-    const at = x(shares[place]);
-    const dot = (line) => ({ cx: at, cy: y(line.probabilities[place]), r: 3.5, class: `dot ${line.style}` });
+    index = Math.max(0, Math.min(shares.length - 1, to));
+    const at = x(shares[index]);
+    const dot = (line) => ({ cx: at, cy: y(line.probabilities[index]), r: 3.5, class: `dot ${line.style}` });
     const dots = lines.map((line) => svg("circle", dot(line)));
     group.setAttribute("visibility", "visible");
     group.replaceChildren(svg("line", { x1: at, x2: at, y1: TOP, y2: HEIGHT - BOTTOM, class: "axis" }), ...dots);
-    onPlace(place, byKey);
+    onPlace(index, byKey);
   };
   const leave = () => {
     group.setAttribute("visibility", "hidden");
@@ -97,17 +97,17 @@ function crossHair(picture, lines, x, y, onPlace) {
   };
   picture.addEventListener("pointermove", (event) => {
     const pointed = event.clientX - picture.getBoundingClientRect().left;
-    const nearest = shares.map((share, i) => [Math.abs(x(share) - pointed), i]).sort((one, other) => one[0] - other[0]);
+    const nearest = shares.map((share, i) => [Math.abs(x(share) - pointed), i]).sort((a, b) => a[0] - b[0]);
     move(nearest[0][1]);
   });
   picture.addEventListener("pointerleave", leave);
-  picture.addEventListener("focus", () => move(place));
+  picture.addEventListener("focus", () => move(index));
   picture.addEventListener("blur", leave);
   picture.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
     event.preventDefault();
-    move(place + step, true);
+    move(index + step, true);
   });
   return group;
 }

@@ -1,4 +1,4 @@
-// Two texts side by side, and two methods as a difference.
+// Comparison of two methods (their difference) and of two texts (original and edited).
 import { byId, el, fillSelect, isSend, percent } from "./dom.js";
 import { drawHeatmaps, drawLegend, isBreak } from "./heatmap.js";
 import { titleOf, titles } from "./methods.js";
@@ -27,7 +27,7 @@ function mountDifference(app) {
     const between = differenceOf(...pair);
     const title = difference.map((name) => titleOf(app, name)).join(" − ");
     const names = { ...titles(app), [between.method]: title };
-    drawHeatmaps(byId("difference"), [between, ...new Set(pair)], { titles: names, notes: false }); // they stand above
+    drawHeatmaps(byId("difference"), [between, ...new Set(pair)], { titles: names, notes: false }); // notes are shown above
   };
   app.results.listen(draw);
   app.store.listen((_, changed) => (changed.has("difference") || changed.has("methods")) && draw());
@@ -40,16 +40,16 @@ export function differenceOf(first, second) {
     const largest = Math.max(0, ...plain.map((word) => Math.abs(word.score))) || 1;
     return explanation.words.map((word) => word.score / largest);
   };
-  const [one, other] = [scaled(first), scaled(second)];
-  const words = first.words.map((word, i) => ({ ...word, score: one[i] - other[i], rank: null }));
+  const [firstScores, secondScores] = [scaled(first), scaled(second)];
+  const words = first.words.map((word, i) => ({ ...word, score: firstScores[i] - secondScores[i], rank: null }));
   ranked(words.filter((word) => !word.special && !isBreak(word))).forEach((word, i) => (word.rank = i + 1));
-  const whole = { strongest: [], folds: [] }; // what matters little to one method may be where they differ
+  const unfolded = { strongest: [], folds: [] }; // methods may differ in words that are weak for one of them
   const kind = { method: `${first.method} − ${second.method}`, signed: true, difference: true, notes: [] };
-  return { ...first, ...whole, ...kind, words };
+  return { ...first, ...unfolded, ...kind, words };
 }
 
 function ranked(words) {
-  return words.sort((one, other) => other.score - one.score);
+  return words.sort((a, b) => b.score - a.score);
 }
 
 /** The edited text is explained for the same target, with the same methods. */
@@ -76,7 +76,7 @@ function mountEdited(app) {
     else if (others.question() && ["methods", "heads", "mapForAll"].some((part) => changed.has(part))) others.run();
     draw();
   });
-  let linked = app.store.get().edited !== null; // a link brings its edited text along
+  let linked = app.store.get().edited !== null; // whether the edited text came from a link
   app.results.listen((results) => {
     if (linked && results.found.size && !results.pending.size) {
       linked = false;
@@ -87,7 +87,7 @@ function mountEdited(app) {
   draw();
 }
 
-/** What the original's heatmaps explain, by any method that was run: those that are chosen now may not be there yet. */
+/** The target of the original's heatmaps, from any method with results: those chosen now may still be running. */
 function targetOf(app) {
   const [first] = app.results.found.values();
   const indices = first?.explanation.indices ?? [];
@@ -102,7 +102,7 @@ function drawEdited(app, others) {
   if (edited !== null && field.value !== edited) field.value = edited;
   byId("edited-cancel").hidden = !others.pending.size;
   byId("pair").hidden = !others.question();
-  const options = { titles: titles(app), unit, notes: false }; // they stand above
+  const options = { titles: titles(app), unit, notes: false }; // notes are shown above
   if (others.question()) drawHeatmaps(byId("pair-original"), app.results.explanations(), options);
   drawHeatmaps(byId("pair-edited"), others.explanations(), options);
   drawSays(byId("original-says"), app.results.explanations()[0], app.model.asks.position);
@@ -110,12 +110,12 @@ function drawEdited(app, others) {
   if (others.question()) drawWaiting(byId("edited-waiting"), app, others);
 }
 
-/** Which token is meant is said as well, where a model answers for every one: edited, another may stand in its place. */
-function drawSays(place, explanation, ofToken) {
-  place.replaceChildren();
+/** Prediction and target; also the token, if the model labels every one, since editing may change it. */
+function drawSays(container, explanation, ofToken) {
+  container.replaceChildren();
   if (!explanation) return;
   const sure = explanation.probability === null ? "" : ` (${percent(explanation.probability)})`;
-  place.append("says ", el("b", { dir: "auto" }, explanation.prediction.trim()), `${sure}; explained: `);
-  place.append(el("b", { dir: "auto" }, explanation.target.trim()));
-  if (ofToken) place.append(` at token ${explanation.position}, `, el("b", { dir: "auto" }, explanation.tokens[explanation.position]));
+  container.append("says ", el("b", { dir: "auto" }, explanation.prediction.trim()), `${sure}; explained: `);
+  container.append(el("b", { dir: "auto" }, explanation.target.trim()));
+  if (ofToken) container.append(` at token ${explanation.position}, `, el("b", { dir: "auto" }, explanation.tokens[explanation.position]));
 }

@@ -1,25 +1,25 @@
-// What a language model reads: a system message, earlier turns, passages, the message; and what it writes or was given.
+// Prompt and answer of a language model: system message, earlier turns, passages, message, answer.
 import { wasCancelled, write } from "./api.js";
 import { announce, byId, el, isSend } from "./dom.js";
 import { same } from "./state.js";
 
 export const NO_ANSWER = { answer: null, part: null, target: null, foil: null };
 
-/** The part of a request that says what the model reads. Passages stand before the message, a blank line between. */
+/** The prompt of a request. Passages are put before the message, separated by blank lines. */
 export function promptOf(state, model, text = state.text) {
   const documents = state.passages.map((passage) => passage.trim()).filter(Boolean);
-  const whole = [...documents, text].join("\n\n");
-  if (!model.chats) return { text: whole, documents };
+  const fullText = [...documents, text].join("\n\n");
+  if (!model.chats) return { text: fullText, documents };
   const before = [{ role: "system", content: state.system ?? "" }, ...state.turns];
-  return { messages: [...before.filter(({ content }) => content.trim()), { role: "user", content: whole }], documents };
+  return { messages: [...before.filter(({ content }) => content.trim()), { role: "user", content: fullText }], documents };
 }
 
-/** As a request names it: the model's own tokens, or a text. */
+/** The answer of a request: token ids if the model generated it, or a text. */
 export function answerOf(state) {
   return state.answer ? { answer: state.answer.ids ?? state.answer.text, part: state.part } : {};
 }
 
-/** Gives nothing where the model does not write. */
+/** Does nothing if the model does not generate text. */
 export function mountConversation(app) {
   const { model, store } = app;
   if (!model.writes) return;
@@ -48,15 +48,15 @@ export function mountConversation(app) {
 
 function mountBoxes(app) {
   const { store } = app;
-  byId("add-system").addEventListener("click", () => addAnd(app, { system: "" }, "#talk .is-system"));
+  byId("add-system").addEventListener("click", () => addAndFocus(app, { system: "" }, "#talk .is-system"));
   byId("add-turn").addEventListener("click", () => {
     const { turns } = store.get();
     const more = [{ role: "user", content: "" }, { role: "assistant", content: "" }];
-    addAnd(app, { turns: [...turns, ...more] }, `#talk [data-turn="${turns.length}"]`);
+    addAndFocus(app, { turns: [...turns, ...more] }, `#talk [data-turn="${turns.length}"]`);
   });
   byId("add-passage").addEventListener("click", () => {
     const { passages } = store.get();
-    addAnd(app, { passages: [...passages, ""] }, `#talk [data-passage="${passages.length}"]`);
+    addAndFocus(app, { passages: [...passages, ""] }, `#talk [data-passage="${passages.length}"]`);
   });
   byId("go-on").addEventListener("click", () => goOn(app));
   let drawn = null;
@@ -72,12 +72,12 @@ function mountBoxes(app) {
   draw(store.get());
 }
 
-function addAnd(app, changes, selector) {
+function addAndFocus(app, changes, selector) {
   app.store.change(changes);
   document.querySelector(`${selector} textarea`)?.focus();
 }
 
-/** The answer becomes a turn of the conversation, and the next message can be written. */
+/** Add message and answer to the turns, so that the next message can be typed. */
 function goOn(app) {
   const state = app.store.get();
   const { messages } = promptOf(state, app.model);
@@ -89,12 +89,12 @@ function goOn(app) {
 }
 
 function drawBoxes(app, { system, turns, passages }) {
-  const change = (part, place, value) => {
+  const change = (part, index, value) => {
     const { [part]: all } = app.store.get();
-    app.store.change({ [part]: all.map((one, i) => (i === place ? value(one) : one)) });
+    app.store.change({ [part]: all.map((item, i) => (i === index ? value(item) : item)) });
   };
-  const without = (part, place) => () => {
-    app.store.change({ [part]: app.store.get()[part].filter((_, i) => i !== place) });
+  const without = (part, index) => () => {
+    app.store.change({ [part]: app.store.get()[part].filter((_, i) => i !== index) });
     byId("text").focus();
   };
   const boxes = [];
@@ -160,7 +160,7 @@ function mountSettings(app) {
   draw(app.store.get());
 }
 
-/** Lets the model write, and explains what it wrote. What is written so far is told to `app.draft`. */
+/** Generates an answer and explains it. `app.draft` gets the text generated so far. */
 function createWriter(app) {
   let running = null;
   return { start, stop, running: () => running !== null };
@@ -179,12 +179,12 @@ function createWriter(app) {
     byId("write").textContent = "Stop";
     app.draft({ text: "", words: "The model reads the prompt …" });
     try {
-      const asked = { ...promptOf(state, app.model), ...state.writing };
-      await write(asked, (event) => running === controller && take(event), controller.signal);
+      const settings = { ...promptOf(state, app.model), ...state.writing };
+      await write(settings, (event) => running === controller && take(event), controller.signal);
     } catch (error) {
       if (!wasCancelled(error)) byId("write-error").textContent = error.message;
     }
-    if (running !== controller) return; // stopped, or begun anew
+    if (running !== controller) return; // stopped or restarted
     if (app.store.get().answer === null) return stop();
     end();
     app.explainNow();
@@ -203,7 +203,7 @@ function createWriter(app) {
     }
   }
 
-  /** What was written so far stays, as if it had been typed. */
+  /** Stop; the text generated so far stays, as if it had been typed. */
   function stop() {
     if (!running) return;
     running.abort();

@@ -1,6 +1,6 @@
-// Making elements. Text only ever enters as text.
+// Creation of DOM elements. Strings are always inserted as text, never as HTML.
 
-/** `attributes`: a function listens to the event of its name (onclick); false and null leave an attribute out. */
+/** Create an element. Attributes: a function is a listener (onclick); false and null are left out. */
 export function el(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
@@ -23,7 +23,7 @@ export function byId(id) {
   return document.getElementById(id);
 }
 
-/** A call that waits until no other has come for `milliseconds`. */
+/** Debounce: the call runs when there was no other for `milliseconds`. */
 export function later(milliseconds, call) {
   let timer = null;
   return (...values) => {
@@ -32,19 +32,19 @@ export function later(milliseconds, call) {
   };
 }
 
-/** Said to screen readers, and never the only place where it stands. */
+/** Announce a text to screen readers; it is also visible elsewhere. */
 export function announce(text) {
   byId("status").textContent = text;
 }
 
-/** Scroll to an element that lies below what is seen; at once for those who want no motion. */
+/** Scroll to an element below the visible area; without animation if reduced motion is preferred. */
 export function bringIntoView(element) {
   if (element.getBoundingClientRect().top < innerHeight / 2) return;
-  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  element.scrollIntoView({ behavior: calm ? "instant" : "smooth", block: "start" });
+  const reduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  element.scrollIntoView({ behavior: reduced ? "instant" : "smooth", block: "start" });
 }
 
-/** Ctrl + Enter, or its like on a Mac. */
+/** Whether a key event is Ctrl + Enter, or Cmd + Enter on a Mac. */
 export function isSend(event) {
   return event.key === "Enter" && (event.ctrlKey || event.metaKey);
 }
@@ -54,7 +54,7 @@ export function percent(share) {
   return `${(100 * share).toFixed(digits)} %`;
 }
 
-/** Options of a select, made anew only where they are others; the chosen one is kept where it still exists. */
+/** Set the options of a select, only if they changed; the chosen option is kept if it still exists. */
 export function fillSelect(select, entries, chosen = select.value) {
   const key = JSON.stringify(entries);
   const options = () => entries.map(([value, label]) => el("option", { value }, label));

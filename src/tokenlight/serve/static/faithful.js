@@ -1,4 +1,4 @@
-// Is it faithful? How the model's answer falls as a method's words are taken away.
+// Faithfulness curves: the target's probability while a method's words are removed.
 import { curves, wasCancelled } from "./api.js";
 import { drawChart } from "./chart.js";
 import { announce, byId, el, percent } from "./dom.js";
@@ -33,7 +33,7 @@ export function mountFaithful(app) {
 
 function createCurves(app) {
   let running = null;
-  let found = new Map(); // name -> event
+  let curvesByName = new Map(); // name -> event
   let asked = null;
   let width = 0;
 
@@ -43,7 +43,7 @@ function createCurves(app) {
     const question = app.results.question();
     if (!question) return;
     cancel();
-    found = new Map();
+    curvesByName = new Map();
     asked = question;
     const controller = new AbortController();
     running = controller;
@@ -60,7 +60,7 @@ function createCurves(app) {
   }
 
   function take(event) {
-    if (event.event === "curve") found.set(event.method, event);
+    if (event.event === "curve") curvesByName.set(event.method, event);
     if (event.event === "failed") byId("faithful-error").textContent = `${titleOf(app, event.method)}: ${event.error}`;
     if (event.event === "progress" || event.event === "waiting") {
       const bar = byId("measure-progress");
@@ -85,10 +85,10 @@ function createCurves(app) {
     busy(false);
   }
 
-  /** A curve of other methods or another mask would be shown as if it were of these. */
+  /** Remove curves, which belong to other methods or another mask. */
   function forget() {
     cancel();
-    found = new Map();
+    curvesByName = new Map();
     asked = null;
     draw();
     app.store.change({ curves: false });
@@ -106,35 +106,35 @@ function createCurves(app) {
 
   function draw() {
     width = byId("curves").clientWidth;
-    byId("curves-table").hidden = !found.size;
-    byId("curves-note").hidden = !found.size;
-    if (!found.size) return byId("curves").replaceChildren();
-    const lines = linesOf(app, [...found.values()]);
+    byId("curves-table").hidden = !curvesByName.size;
+    byId("curves-note").hidden = !curvesByName.size;
+    if (!curvesByName.size) return byId("curves").replaceChildren();
+    const lines = linesOf(app, [...curvesByName.values()]);
     byId("curves-note").textContent = noteOf(lines[0]);
-    drawChart(byId("curves"), lines, axisOf(app), (place, byKey) => {
-      drawTable(lines, place);
-      if (byKey) announce(spoken(lines, place));
+    drawChart(byId("curves"), lines, axisOf(app), (point, byKey) => {
+      drawTable(lines, point);
+      if (byKey) announce(spoken(lines, point));
     });
     drawTable(lines, null);
   }
 }
 
-/** Of several tokens, the geometric mean is drawn, so that long parts of an answer have a number. */
+/** For targets of several tokens, the geometric mean of their probabilities is drawn. */
 function axisOf(app) {
   const several = app.results.explanations().some(({ indices }) => app.model.writes && indices.length > 1);
   return several ? { ...AXIS, vertical: "mean probability of its tokens" } : AXIS;
 }
 
 function linesOf(app, events) {
-  const own = events.filter((event) => !(event.method in CONTROLS) || app.store.get().methods.includes(event.method));
+  const methodEvents = events.filter((event) => !(event.method in CONTROLS) || app.store.get().methods.includes(event.method));
   return events.map((event) => {
     const control = CONTROLS[event.method];
-    const style = control ? `curve-${event.method}` : `curve-${own.indexOf(event) % COLORS}`;
+    const style = control ? `curve-${event.method}` : `curve-${methodEvents.indexOf(event) % COLORS}`;
     return { ...event, name: event.method, title: control ?? titleOf(app, event.method), style };
   });
 }
 
-/** Why curves climb back, and how little one text says. */
+/** A note on curves that rise again, and on the noise of a single text. */
 function noteOf({ shares, probabilities }) {
   const left = shares.at(-1) > 0.999 ? ` the target still has ${percent(probabilities.at(-1))}.` : " it still answers.";
   return (
@@ -145,22 +145,22 @@ function noteOf({ shares, probabilities }) {
 }
 
 /** "25 % away: AttnLRP 0.812, at random 0.930" */
-function spoken(lines, place) {
-  const values = lines.map((line) => `${line.title} ${line.probabilities[place].toFixed(3)}`);
-  return `${Math.round(lines[0].shares[place] * 100)} % away: ${values.join(", ")}`;
+function spoken(lines, point) {
+  const values = lines.map((line) => `${line.title} ${line.probabilities[point].toFixed(3)}`);
+  return `${Math.round(lines[0].shares[point] * 100)} % away: ${values.join(", ")}`;
 }
 
-/** The best on top; this is the legend too. */
-function drawTable(lines, place) {
-  const share = place === null ? "" : `${Math.round(lines[0].shares[place] * 100)} % away`;
+/** A table of all lines, the best first; it is also the legend. */
+function drawTable(lines, point) {
+  const share = point === null ? "" : `${Math.round(lines[0].shares[point] * 100)} % away`;
   const head = ["", "AOPC", "log-odds", share].map((name) => el("th", { scope: "col" }, name));
-  const rows = [...lines].sort((one, other) => other.aopc - one.aopc).map((line) => tableRow(line, place));
+  const rows = [...lines].sort((a, b) => b.aopc - a.aopc).map((line) => tableRow(line, point));
   byId("curves-table").replaceChildren(el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows));
 }
 
-function tableRow(line, place) {
+function tableRow(line, point) {
   const swatch = el("span", { class: `swatch ${line.style}` });
-  const at = place === null ? "" : line.probabilities[place].toFixed(3);
+  const at = point === null ? "" : line.probabilities[point].toFixed(3);
   const number = (value) => (value === null || value === undefined ? "" : value.toFixed(3).replace("-", "−"));
   return el(
     "tr",

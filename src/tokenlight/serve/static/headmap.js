@@ -1,19 +1,19 @@
-// The head map: what every attention head does, and which of them relevance may flow through.
+// The head map: the role of every attention head, and its strength for relevance.
 import { drawArcs } from "./arcs.js";
 import { attention, wasCancelled } from "./api.js";
 import { byId, el, later } from "./dom.js";
 import { roveGrid } from "./roving.js";
 import { same } from "./state.js";
 
-const WIDE = 16; // more heads than this have no room for words
-const SHORT = 3; // letters that a phone has room for
-const CLEAR = 0.3; // heads that do something less often have no color of their own
+const WIDE = 16; // with more heads than this, cells have no words
+const SHORT = 3; // letters that fit into a cell on a phone
+const CLEAR = 0.3; // heads with a lower share have no color
 
 export function mountHeadMap(app) {
   const { model, store } = app;
   byId("headmap-card").hidden = !model.layers || !store.get().heads;
   if (byId("headmap-card").hidden) return;
-  byId("headmap-fold").open = model.map !== null || !model.writes; // a map that says nothing is in an answer's way
+  byId("headmap-fold").open = model.map !== null || !model.writes; // closed for answers if there are no statistics
   const rows = Array.from({ length: model.layers }, (_, layer) =>
     Array.from({ length: model.heads }, (_, head) => headCell(app, layer, head)),
   );
@@ -60,7 +60,7 @@ function headCell(app, layer, head) {
   return cell;
 }
 
-/** What a head clearly does, whether the mask lights it or not. */
+/** The role of a head, whether it is in the mask or not. */
 function tendency(about) {
   if (!about) return "unknown";
   if (about.kind !== "dark") return about.kind;
@@ -95,10 +95,10 @@ const IN_MASK = {
 /** "Layer 2, head 0: object (obj) in 34 %; offset −1 in 20 %." */
 function sentence(about) {
   if (!about || (about.relation === null && about.offset === null)) return "nothing is recorded about it.";
-  const whole = (share) => `${Math.round(share * 100)} %`;
+  const percentage = (share) => `${Math.round(share * 100)} %`;
   const parts = [];
-  if (about.relation !== null) parts.push(`follows ${about.relation} in ${whole(about.accuracy)} of cases`);
-  if (about.offset !== null) parts.push(`looks most often at offset ${sign(about.offset)}, in ${whole(about.share)}`);
+  if (about.relation !== null) parts.push(`follows ${about.relation} in ${percentage(about.accuracy)} of cases`);
+  if (about.offset !== null) parts.push(`looks most often at offset ${sign(about.offset)}, in ${percentage(about.share)}`);
   return `${parts.join("; ")} (${IN_MASK[about.kind]}).`;
 }
 
@@ -110,16 +110,16 @@ function drawLit(app, rows) {
       cell.setAttribute("aria-selected", String(lit > 0));
       cell.classList.toggle("is-part", lit > 0 && lit < 1);
       cell.style.setProperty("--lit", lit);
-      const does = label(app.model.map?.[layer]?.[head] ?? null);
-      const shines = lit > 0 && lit < 1 ? `lit to ${Math.round(lit * 100)} %` : lit ? "lit" : "out";
-      const name = [`layer ${layer}`, `head ${head}`, does, shines].filter(Boolean).join(", ");
+      const role = label(app.model.map?.[layer]?.[head] ?? null);
+      const state = lit > 0 && lit < 1 ? `lit to ${Math.round(lit * 100)} %` : lit ? "lit" : "out";
+      const name = [`layer ${layer}`, `head ${head}`, role, state].filter(Boolean).join(", ");
       cell.setAttribute("aria-label", name);
     }),
   );
   byId("map-for-all").checked = mapForAll;
   byId("lit-count").textContent = `${count(heads)} of ${app.model.layers * app.model.heads} heads lit`;
   for (const button of byId("presets").children) {
-    const mask = app.model.masks.find((one) => one.name === button.dataset.preset);
+    const mask = app.model.masks.find((entry) => entry.name === button.dataset.preset);
     button.setAttribute("aria-pressed", String(Boolean(mask) && same(mask.lit, heads)));
   }
 }
@@ -140,20 +140,20 @@ function mountPresets(app) {
   );
 }
 
-/** As many heads, anywhere: a control for the mask at hand. */
+/** A mask with the same number of heads at random places: a control. */
 export function randomHeads(heads) {
-  const places = heads.flatMap((row, layer) => row.map((_, head) => [layer, head]));
+  const positions = heads.flatMap((row, layer) => row.map((_, head) => [layer, head]));
   const lit = heads.map((row) => row.map(() => 0));
   for (let left = count(heads); left > 0; left -= 1) {
-    const [[layer, head]] = places.splice(Math.floor(Math.random() * places.length), 1);
+    const [[layer, head]] = positions.splice(Math.floor(Math.random() * positions.length), 1);
     lit[layer][head] = 1;
   }
   return lit;
 }
 
-/** Pointing at a head, or focusing it, draws its attention on the explained text. */
+/** Hovering or focusing a head draws its attention on the explained text. */
 function mountLooking(app, rows) {
-  const known = new Map(); // head and question -> what the server said
+  const known = new Map(); // head and question -> response
   let running = null;
   let shown = null;
   const look = later(40, async (layer, head) => {

@@ -1,4 +1,4 @@
-// Through the layers: the relevance of every token in every layer, for methods that have it.
+// Scores of every token in every layer, for methods that provide them.
 import { explain, wasCancelled } from "./api.js";
 import { byId, el, fillSelect } from "./dom.js";
 import { paint, signedNumber, withFolds } from "./heatmap.js";
@@ -10,16 +10,16 @@ import { same } from "./state.js";
 export function mountLayers(app) {
   const { store, model } = app;
   const select = byId("layers-method");
-  const able = model.methods.filter((method) => method.layers && method.available);
-  byId("layers-card").hidden = !able.length;
-  fillSelect(select, [["", "choose a method"], ...able.map((method) => [method.name, method.title])]);
+  const withLayers = model.methods.filter((method) => method.layers && method.available);
+  byId("layers-card").hidden = !withLayers.length;
+  fillSelect(select, [["", "choose a method"], ...withLayers.map((method) => [method.name, method.title])]);
   select.addEventListener("change", () => store.change({ layers: select.value || null }));
   const run = createLayers(app);
   store.listen((_, changed) => (changed.has("layers") || changed.has("heads") || changed.has("mapForAll")) && run());
   app.results.listen(run);
 }
 
-/** Asks again only when the question, the method or its mask is another. */
+/** Sends a request only if the question, the method or its mask has changed. */
 function createLayers(app) {
   let running = null;
   let last = null;
@@ -28,15 +28,15 @@ function createLayers(app) {
     byId("layers-method").value = method ?? "";
     const question = app.results.question();
     const masked = method !== null && usesMap(app, method);
-    const asked = [question, method, masked ? heads : null];
-    if (same(asked, last)) return;
-    last = structuredClone(asked);
+    const request = [question, method, masked ? heads : null];
+    if (same(request, last)) return;
+    last = structuredClone(request);
     running?.abort();
     if (!question || !method) return byId("layers").replaceChildren();
     running = new AbortController();
-    const wanted = { methods: [method], heads: masked ? heads : null, layers: true };
+    const settings = { methods: [method], heads: masked ? heads : null, layers: true };
     try {
-      await explain(question, wanted, take, running.signal);
+      await explain(question, settings, take, running.signal);
     } catch (error) {
       if (!wasCancelled(error)) tell(error.message);
     }
@@ -52,7 +52,7 @@ function tell(problem) {
   byId("layers").replaceChildren(el("p", { class: "error", role: "alert" }, problem));
 }
 
-/** The last layer on top, as the papers draw it. Of a long text, the tokens that are not folded. */
+/** The last layer is on top, as in papers. Folded tokens of long texts are left out. */
 function drawLayers(container, explanation) {
   const values = explanation.maps.layers;
   if (!values) return tell("This method gave no scores of layers.");
@@ -77,14 +77,14 @@ function drawLayers(container, explanation) {
   grid.append(el("div", { role: "row", class: "layer-row" }, el("span", { class: "head-number" }), ...names));
   roveGrid(grid, order.map((layer) => rows[layer]));
   const left = explanation.tokens.length - shown.length;
-  const rest = left ? [el("p", { class: "quiet" }, `${left} tokens of folded passages are left out.`)] : [];
+  const note = left ? [el("p", { class: "quiet" }, `${left} tokens of folded passages are left out.`)] : [];
   const box = el("div", { class: "scroll", role: "group", "aria-label": label }, grid);
-  container.replaceChildren(box, readout, ...rest);
+  container.replaceChildren(box, readout, ...note);
   hintAtMore(box);
 }
 
-function larger(one, other) {
-  return Math.max(one, other);
+function larger(a, b) {
+  return Math.max(a, b);
 }
 
 function rowName(layer) {

@@ -1,4 +1,4 @@
-// Puts the page together.
+// Entry point: creates the state and mounts all cards.
 import { mountAnswerCard } from "./answer_card.js";
 import { explainAnswer, getModel } from "./api.js";
 import { mountAsk } from "./ask.js";
@@ -28,8 +28,8 @@ const CARDS = [
   mountCompare,
   mountShare,
 ];
-const WHOLE = { part: null, target: null, foil: null }; // of an answer
-const AT_ONCE = 8; // milliseconds between a click on a head and its request
+const WHOLE_ANSWER = { part: null, target: null, foil: null };
+const CHANGE_DELAY = 8; // milliseconds between a change and its request
 
 try {
   start(await getModel());
@@ -41,8 +41,8 @@ function start(model) {
   const store = createStore(startingState(model));
   const app = { model, store, prediction: null };
   app.results = createResults(app, (state) => state.text);
-  app.send = () => app.explainNow(); // by Ctrl + Enter
-  app.answers = createResults(app, (state) => state.text, () => WHOLE, explainAnswer);
+  app.send = () => app.explainNow(); // on Ctrl + Enter
+  app.answers = createResults(app, (state) => state.text, () => WHOLE_ANSWER, explainAnswer);
   app.explainNow = () => {
     const needed = model.form.second_required ? ["text", "second"] : ["text"];
     const missing = needed.find((name) => !store.get()[name].trim());
@@ -72,24 +72,24 @@ function startingState(model) {
   return { ...linked, heads, methods: linked.methods ?? model.default_methods };
 }
 
-/** Once there are results, a change of anything but the text is explained at once. */
+/** Once there are results, run again after every change except of the text. */
 function followChanges(app) {
   const parts = ["methods", "target", "foil", "position", "heads", "mapForAll", "part"];
-  const runSoon = later(AT_ONCE, () => app.results.question() && app.store.get().text.trim() && app.results.run());
+  const runSoon = later(CHANGE_DELAY, () => app.results.question() && app.store.get().text.trim() && app.results.run());
   app.store.listen((_, changed) => parts.some((part) => changed.has(part)) && runSoon());
-  const again = ["methods", "heads", "mapForAll"];
+  const answerParts = ["methods", "heads", "mapForAll"];
   app.store.listen((state, changed) => {
-    if (app.answers.question() && state.answer && again.some((part) => changed.has(part))) app.answers.run();
+    if (app.answers.question() && state.answer && answerParts.some((part) => changed.has(part))) app.answers.run();
   });
 }
 
-/** The address always holds what is shown; a pasted link is shown by loading it. */
+/** Keep the state in the address; reload the page if the address is changed by hand. */
 function followLink(app) {
-  let own = location.hash;
+  let ownHash = location.hash;
   const write = later(200, (state) => {
-    own = toHash(state, app.model);
-    history.replaceState(null, "", own);
+    ownHash = toHash(state, app.model);
+    history.replaceState(null, "", ownHash);
   });
   app.store.listen(write);
-  window.addEventListener("hashchange", () => location.hash !== own && location.hash.length > 1 && location.reload());
+  window.addEventListener("hashchange", () => location.hash !== ownHash && location.hash.length > 1 && location.reload());
 }

@@ -1,4 +1,4 @@
-// The methods by school, each with a line of what it is and its paper.
+// The list of methods by kind, each with a summary and its paper.
 import { byId, el } from "./dom.js";
 
 export function mountMethods(app) {
@@ -50,8 +50,8 @@ function drawChosen(app) {
   const { methods } = app.store.get();
   for (const box of byId("methods").querySelectorAll("input")) box.checked = methods.includes(box.value);
   for (const school of byId("methods").querySelectorAll("details")) {
-    const on = [...school.querySelectorAll("input:checked")].map((box) => titleOf(app, box.value));
-    school.querySelector(".chosen").textContent = on.join(", ");
+    const checked = [...school.querySelectorAll("input:checked")].map((box) => titleOf(app, box.value));
+    school.querySelector(".chosen").textContent = checked.join(", ");
   }
   byId("methods-count").textContent = `${methods.length} of ${app.model.methods.length} chosen`;
 }

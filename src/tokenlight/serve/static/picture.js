@@ -1,17 +1,17 @@
-// The heatmaps as one SVG picture with plain attributes, for downloads: light, whatever the page is.
+// The heatmaps as one SVG with plain attributes, for downloads; always in light colors.
 import { svg } from "./dom.js";
 import { ink, isBreak, shade, withFolds } from "./heatmap.js";
 
 const WIDTH = 860;
-const NAMES = 170; // room for the methods' names
+const NAMES = 170; // width of the methods' names
 const SIZE = 15;
 const LINE = 26;
 const PAD = 24;
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/;
-const NOT_IN_XML = /[^\t\n\r\u0020-\ufffd]/g; // halves of characters beyond these stand within them
+const NOT_IN_XML = /[^\t\n\r\u0020-\ufffd]/g; // surrogate pairs are within this range
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
 
-/** An SVG element of explanations of one text. */
+/** An SVG element with the explanations of one text. */
 export function pictureOf(explanations, titles, unit) {
   const ruler = document.createElement("canvas").getContext("2d");
   ruler.font = `${SIZE}px ${FONT}`;
@@ -40,7 +40,7 @@ function headline(explanation) {
   return `the model says ${explanation.prediction.trim()}${sure}; explained: ${explanation.target.trim()}${foil}`;
 }
 
-/** Stretches of text with their strength; null: not colored. A fold is its label. */
+/** Pieces of text with their strength; null: not colored. A fold is represented by its label. */
 function partsOf(explanation, unit) {
   const byToken = unit === "token";
   const pieces = byToken ? explanation.token_pieces : explanation.pieces;
@@ -58,12 +58,12 @@ function partsOf(explanation, unit) {
   return about.map((part) => ({ ...part, strength: strength(part) }));
 }
 
-/** Where each part stands: x in pixels, y in lines. A part that does not fit begins a line; a long one is cut. */
+/** Positions of all parts: x in pixels, y in lines. A part that does not fit begins a new line; a long one is split. */
 function layOut(parts, ruler) {
   const room = WIDTH - NAMES - 2 * PAD;
   const placed = [];
   let [x, y] = [0, 0];
-  for (const part of parts.flatMap((whole) => cut(whole, room, ruler))) {
+  for (const part of parts.flatMap((part) => split(part, room, ruler))) {
     const width = ruler.measureText(part.text).width;
     if (x > 0 && x + width > room) {
       [x, y] = [0, y + 1];
@@ -74,10 +74,10 @@ function layOut(parts, ruler) {
   }
   const first = parts.map((part) => part.text).join("").match(/\p{L}/u)?.[0] ?? "";
   if (!RIGHT_TO_LEFT.test(first)) return placed;
-  return placed.map((one) => ({ ...one, x: room - one.x - one.part.width }));
+  return placed.map((entry) => ({ ...entry, x: room - entry.x - entry.part.width }));
 }
 
-function cut(part, room, ruler) {
+function split(part, room, ruler) {
   const text = part.text.replace(/\s/g, " ");
   if (ruler.measureText(text).width <= room) return [{ ...part, text }];
   const chunks = part.score === null ? text.match(/\S+\s*|\s+/g) : [text];
@@ -100,12 +100,12 @@ function shapes(part, x, y) {
   return [svg("rect", { ...box, ...fill(color) }), svg("text", { ...attributes, ...fill(ink(color)) }, part.text)];
 }
 
-/** Control characters would make it no XML, which no program reads. */
+/** The SVG as text, without control characters, which are invalid in XML. */
 export function svgText(picture) {
   return new XMLSerializer().serializeToString(picture).replace(NOT_IN_XML, "\ufffd");
 }
 
-/** The picture as PNG, twice as large so that it stays sharp. */
+/** The picture as PNG, in twice the size for sharpness. */
 export async function pngOf(picture) {
   const url = URL.createObjectURL(new Blob([svgText(picture)], { type: "image/svg+xml" }));
   try {
@@ -113,7 +113,7 @@ export async function pngOf(picture) {
     image.src = url;
     await image.decode();
     const canvas = document.createElement("canvas");
-    const scale = Math.min(2, 16000 / image.height); // browsers draw no larger canvas
+    const scale = Math.min(2, 16000 / image.height); // the limit of browsers
     [canvas.width, canvas.height] = [image.width * scale, image.height * scale];
     canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
     return await new Promise((resolve, reject) => {

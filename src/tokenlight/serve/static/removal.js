@@ -1,4 +1,4 @@
-// Remove the top words of a method and see what the model says then.
+// Removes the top words of a method and shows the new prediction.
 import { remove, wasCancelled } from "./api.js";
 import { byId, el, fillSelect, later, percent } from "./dom.js";
 import { titleOf } from "./methods.js";
@@ -7,23 +7,23 @@ import { same } from "./state.js";
 export function mountRemoval(app) {
   const slider = byId("top-k");
   const select = byId("removal-method");
-  let asked = null; // what the shown answer answers
+  let lastRequest = null; // whose response is shown
   let running = null;
 
-  const ask = later(60, async (gone, words) => {
+  const ask = later(60, async (removed, words) => {
     const question = app.results.question();
-    const now = [question, gone, app.store.get().perturbation];
-    if (!question || same(now, asked)) return;
-    asked = structuredClone(now);
+    const now = [question, removed, app.store.get().perturbation];
+    if (!question || same(now, lastRequest)) return;
+    lastRequest = structuredClone(now);
     running?.abort();
     running = new AbortController();
     byId("removal-error").textContent = "";
-    if (!gone.length) return byId("removal-answer").replaceChildren();
+    if (!removed.length) return byId("removal-answer").replaceChildren();
     try {
-      drawAnswer(await remove(question, gone, app.store.get().perturbation, running.signal), words);
+      drawAnswer(await remove(question, removed, app.store.get().perturbation, running.signal), words);
     } catch (error) {
       if (wasCancelled(error)) return;
-      byId("removal-answer").replaceChildren(); // it is about other words
+      byId("removal-answer").replaceChildren(); // it belongs to other words
       byId("removal-error").textContent = error.message;
     }
   });
@@ -32,9 +32,9 @@ export function mountRemoval(app) {
     const explanation = app.results.found.get(select.value)?.explanation;
     byId("removal").hidden = !explanation;
     if (!explanation) return;
-    const mayGo = (word) => word.rank !== null && !word.tokens.includes(explanation.position); // the gap itself stays
-    const ranked = explanation.words.map((word, index) => ({ ...word, index })).filter(mayGo);
-    ranked.sort((one, other) => one.rank - other.rank);
+    const isRemovable = (word) => word.rank !== null && !word.tokens.includes(explanation.position); // the predicted position is not removed
+    const ranked = explanation.words.map((word, index) => ({ ...word, index })).filter(isRemovable);
+    ranked.sort((a, b) => a.rank - b.rank);
     slider.max = ranked.length;
     const top = ranked.slice(0, Number(slider.value));
     byId("top-k-words").textContent = top.length === 1 ? "1 word" : `${top.length} words`;
@@ -53,10 +53,10 @@ export function mountRemoval(app) {
   app.store.listen((_, changed) => (changed.has("perturbation") || changed.has("methods")) && refresh());
 }
 
-function drawStruck(container, explanation, gone) {
+function drawStruck(container, explanation, removed) {
   const parts = explanation.pieces.map((piece) => {
     if (piece.word === null) return piece.text;
-    if (gone.has(piece.word)) return el("del", {}, piece.text);
+    if (removed.has(piece.word)) return el("del", {}, piece.text);
     return explanation.words[piece.word].special ? el("span", { class: "special added" }, piece.text) : piece.text;
   });
   container.replaceChildren(...parts);

@@ -1,28 +1,28 @@
-// Running methods: which results are there, which are on their way, which failed.
+// Results of methods: finished, pending and failed ones, and the requests for them.
 import { explain, wasCancelled } from "./api.js";
 import { questionOf } from "./ask.js";
 import { announce } from "./dom.js";
 import { same } from "./state.js";
 import { titleOf } from "./methods.js";
 
-const MASKED = "mask_lrp"; // the method whose idea the head map is: it always uses it
-const NEVER = { seconds: 0 };
+const MASKED = "mask_lrp"; // the method that always uses the head map
+const NO_RESULT = { seconds: 0 };
 
-/** Whether the head map acts on a method. */
+/** Whether a method uses the head map. */
 export function usesMap(app, name) {
-  const method = app.model.methods.find((one) => one.name === name);
+  const method = app.model.methods.find((entry) => entry.name === name);
   return Boolean(app.store.get().heads && method?.heads && (name === MASKED || app.store.get().mapForAll));
 }
 
-/** For requests about methods with and without the map: the mask, and whom it is for. */
+/** The fields of a request for methods with and without the map: the mask, and the methods that use it. */
 export function maskFor(app, names) {
   const masked = names.filter((name) => usesMap(app, name));
   return masked.length ? { heads: app.store.get().heads, masked } : {};
 }
 
 /**
- * Explanations of one text; `more` gives parts of the question that differ.
- * Two requests run side by side, so that a click on a head disturbs no other method.
+ * Explanations of one text; `more` returns fields of the question that differ.
+ * Methods with and without the map have separate requests, so that a click on a head affects no other method.
  */
 export function createResults(app, textOf, more = () => ({}), ask = explain) {
   const found = new Map(); // method -> {explanation, seconds, key}
@@ -30,8 +30,8 @@ export function createResults(app, textOf, more = () => ({}), ask = explain) {
   const failed = new Map(); // method -> sentence
   const lanes = { plain: null, masked: null };
   const listeners = [];
-  let asked = null; // the question that the results answer
-  let text = null; // ... and its text alone
+  let asked = null; // the question of the results
+  let text = null; // ... and its text
 
   const results = {
     found,
@@ -53,13 +53,13 @@ export function createResults(app, textOf, more = () => ({}), ask = explain) {
     return { ...questionOf(state, app.model, textOf(state)), ...more() };
   }
 
-  /** Methods that use the map come last, next to it. */
+  /** All chosen methods; those that use the map are last, next to it. */
   function ordered() {
     const { methods } = app.store.get();
     return [...methods.filter((name) => !usesMap(app, name)), ...methods.filter((name) => usesMap(app, name))];
   }
 
-  /** Explain what is chosen and not yet there; a new question starts afresh, and what failed is tried `again` if so asked. */
+  /** Run chosen methods without results; a new question clears all results. With `again`, failed methods run again. */
   function run(again = false) {
     const now = question();
     if (!same(now, asked)) {
@@ -117,7 +117,7 @@ export function createResults(app, textOf, more = () => ({}), ask = explain) {
     dropOther(name, key);
   }
 
-  /** What was found with another mask is not shown as if it were of this one. */
+  /** Remove the result of another mask. */
   function dropOther(name, key) {
     if (found.get(name)?.key !== key) found.delete(name);
   }
@@ -129,7 +129,7 @@ export function createResults(app, textOf, more = () => ({}), ask = explain) {
     for (const name of running?.missing ?? []) pending.delete(name);
   }
 
-  /** Stop everything; what is there stays, if it is of the mask that is chosen now. */
+  /** Cancel all requests; results of the present mask stay. */
   function cancel() {
     for (const running of Object.values(lanes)) for (const name of running?.missing ?? []) dropOther(name, running.key);
     stop("plain");
@@ -150,11 +150,11 @@ export function createResults(app, textOf, more = () => ({}), ask = explain) {
   }
 }
 
-/** "30 ms", "30 ms for 4 methods" where they shared their passes, or nothing where nothing is known. */
+/** "30 ms", "30 ms for 4 methods" if they shared their passes, or "" if unknown. */
 export function secondsOf(results, name) {
-  const { seconds } = results.found.get(name) ?? NEVER;
+  const { seconds } = results.found.get(name) ?? NO_RESULT;
   if (!seconds) return "";
-  const together = [...results.found.values()].filter((one) => one.seconds === seconds).length;
+  const together = [...results.found.values()].filter((result) => result.seconds === seconds).length;
   const time = seconds < 1 ? `${Math.round(seconds * 1000)} ms` : `${seconds.toFixed(1)} s`;
   return together > 1 ? `${time} for ${together} methods` : time;
 }

@@ -1,23 +1,23 @@
-// A grid that is one stop of the Tab key; arrows move inside it.
+// Roving tab index: a grid has one tab stop, and arrow keys move inside it.
 
 /** `rows`: elements [row][column]. */
 export function roveGrid(grid, rows) {
   let current = rows[0]?.[0];
   for (const cell of rows.flat()) cell.tabIndex = -1;
   if (current) current.tabIndex = 0;
-  const place = new Map(rows.flatMap((row, i) => row.map((cell, j) => [cell, [i, j]])));
-  const settle = (cell) => {
+  const positions = new Map(rows.flatMap((row, i) => row.map((cell, j) => [cell, [i, j]])));
+  const setCurrent = (cell) => {
     current.tabIndex = -1;
     current = cell;
     current.tabIndex = 0;
   };
-  grid.addEventListener("focusin", (event) => place.has(event.target) && settle(event.target));
+  grid.addEventListener("focusin", (event) => positions.has(event.target) && setCurrent(event.target));
   grid.addEventListener("keydown", (event) => {
-    const [row, column] = place.get(event.target) ?? [];
-    const goal = row === undefined ? undefined : steps(row, column, rows)[event.key];
-    if (!goal) return;
+    const [row, column] = positions.get(event.target) ?? [];
+    const next = row === undefined ? undefined : steps(row, column, rows)[event.key];
+    if (!next) return;
     event.preventDefault();
-    rows[goal[0]]?.[goal[1]]?.focus();
+    rows[next[0]]?.[next[1]]?.focus();
   });
 }
 

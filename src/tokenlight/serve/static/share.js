@@ -1,4 +1,4 @@
-// Links and files.
+// Copies links and saves files.
 import { download } from "./api.js";
 import { announce, byId, el } from "./dom.js";
 import { titles } from "./methods.js";
@@ -51,10 +51,10 @@ function picture(app) {
   return pictureOf(app.results.explanations(), titles(app), app.store.get().unit);
 }
 
-/** Made by the server from results that it still has. */
+/** A file that the server makes from its cached results. */
 function fromServer(app, format) {
   const all = app.results.explanations().map((explanation) => explanation.method);
-  const methods = format === "html" ? (app.shownAnswer() ?? all) : all; // an answer has a file for each
+  const methods = format === "html" ? (app.shownAnswer() ?? all) : all; // an answer has one file per method
   return download(app.results.question(), { methods, ...maskFor(app, methods), format });
 }
 

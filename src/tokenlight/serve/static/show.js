@@ -36,29 +36,29 @@ function show(app) {
   byId("heatmaps-card").hidden = Boolean(state.answer) && state.foil === null && state.target === null && isShownAbove(app);
 }
 
-/** One method alone: the card of the answer has its heatmap. */
+/** Whether the only chosen method is shown in the answer card. */
 function isShownAbove(app) {
   const [only, ...others] = app.store.get().methods;
   return !others.length && app.answers.found.has(only);
 }
 
-/** What the heatmaps are about, from the first that is there. */
+/** The question that the heatmaps answer, from the first result. */
 function drawQuestion(results) {
   const [first] = results.explanations();
-  const place = byId("explained");
-  place.replaceChildren();
+  const title = byId("explained");
+  title.replaceChildren();
   if (!first) return;
-  place.append("Which words speak for ", el("b", { dir: "auto" }, shortened(first.target.trim())));
-  if (first.foil !== null) place.append(" rather than ", el("b", { dir: "auto" }, first.foil.trim()));
-  place.append(first.given.length ? ", given what was written before it?" : "?");
+  title.append("Which words speak for ", el("b", { dir: "auto" }, shortened(first.target.trim())));
+  if (first.foil !== null) title.append(" rather than ", el("b", { dir: "auto" }, first.foil.trim()));
+  title.append(first.given.length ? ", given what was written before it?" : "?");
 }
 
-/** An answer can be long, and stands above. */
+/** A long answer is truncated; it is shown above in full. */
 function shortened(text) {
   return text.length > LONG ? `${text.slice(0, LONG)} …` : text;
 }
 
-/** Methods that are on their way, that failed, or that were canceled. */
+/** The list of methods that are running, failed, or were canceled. */
 export function drawWaiting(list, app, results) {
   const chosen = app.store.get().methods;
   const rows = chosen.flatMap((name) => {

@@ -1,29 +1,29 @@
-// What the page shows, in one object that can be written into a link. The part after # never reaches a server.
+// The state of the page, one object that is stored in the link. The part of a link after # is never sent to a server.
 
 export const EMPTY = {
   text: "",
   second: "",
-  target: null, // null: what the model predicts; an index, or {span} for an answer
+  target: null, // null: the prediction; an index, or {span} for an extractive answer
   foil: null,
   position: null,
-  system: null, // what a language model reads before the text, too: a system message,
+  system: null, // system message of a language model
   turns: [], // earlier messages {role, content},
   passages: [],
-  answer: null, // {text, ids}: typed (no ids) or written by the model
-  part: null, // of the answer, [first token, the one behind the last]; null: all of it
+  answer: null, // {text, ids}: typed (without ids) or generated
+  part: null, // of the answer: [first token, token after the last]; null: all of it
   writing: { tokens: 60, temperature: 0, seed: 0 },
   methods: [],
-  heads: null, // [layer][head] from 0 to 1; null where the model has no head map
-  mapForAll: false, // whether the map also acts on other methods that take heads
+  heads: null, // [layer][head] from 0 to 1; null if the model has no head map
+  mapForAll: false, // whether the map is also used for other methods with heads
   unit: "word",
-  layers: null, // the method that is shown through the layers
+  layers: null, // the method whose scores by layer are shown
   curves: false,
-  perturbation: null, // how words are taken away; null: as suits the model
-  edited: null, // the text to compare with, or null
+  perturbation: null, // how words are removed; null: chosen for the model
+  edited: null, // edited text to compare with, or null
   difference: null, // [first, second] method
 };
 
-/** The state, and calls that change it and tell those who listen which parts changed. */
+/** A store of the state; listeners are called with the changed parts. */
 export function createStore(initial) {
   let state = { ...EMPTY, ...initial };
   const listeners = [];
@@ -38,8 +38,8 @@ export function createStore(initial) {
   };
 }
 
-export function same(one, other) {
-  return one === other || JSON.stringify(one) === JSON.stringify(other);
+export function same(a, b) {
+  return a === b || JSON.stringify(a) === JSON.stringify(b);
 }
 
 /** "#t=A+charming+journey.&m=lrp.mask_lrp&h=.paper" */
@@ -69,29 +69,29 @@ const JSON_PARTS = {
   ...{ q: "system", k: "turns", v: "passages", w: "answer", n: "part", g: "writing" },
 };
 
-/** The inverse of `toHash`, as far as it fits the model: a link may come from anywhere. */
+/** The inverse of `toHash`. Values that do not fit the model are ignored, since a link may come from anywhere. */
 export function fromHash(hash, model) {
   const parts = new URLSearchParams(hash.replace(/^#/, ""));
   const known = new Set(model.methods.filter((method) => method.available).map((method) => method.name));
   const names = (text) => (text ?? "").split(".").filter((name) => known.has(name));
-  const found = { text: parts.get("t") ?? "", second: parts.get("s") ?? "" };
-  for (const [name, key] of Object.entries(JSON_PARTS)) found[key] = parsed(parts.get(name), FITTING[key]) ?? EMPTY[key];
-  if (!model.asks.position) found.position = null;
-  if (!model.writes) Object.assign(found, { system: null, turns: [], passages: [], answer: null, part: null });
-  if (!model.chats) Object.assign(found, { system: null, turns: [] });
-  found.methods = parts.has("m") ? names(parts.get("m")) : null;
+  const state = { text: parts.get("t") ?? "", second: parts.get("s") ?? "" };
+  for (const [name, key] of Object.entries(JSON_PARTS)) state[key] = parsed(parts.get(name), FITTING[key]) ?? EMPTY[key];
+  if (!model.asks.position) state.position = null;
+  if (!model.writes) Object.assign(state, { system: null, turns: [], passages: [], answer: null, part: null });
+  if (!model.chats) Object.assign(state, { system: null, turns: [] });
+  state.methods = parts.has("m") ? names(parts.get("m")) : null;
   const heads = parts.get("h") ?? "";
   const preset = model.masks.find((mask) => heads === `.${mask.name}`);
-  found.heads = preset?.lit ?? headsFromText(heads, model.layers, model.heads);
-  found.mapForAll = parts.get("a") === "1";
-  found.unit = parts.get("u") === "token" ? "token" : "word";
-  found.layers = names(parts.get("l"))[0] ?? null;
-  found.curves = parts.get("c") === "1";
-  found.perturbation = ["mask", "pad", "delete"].includes(parts.get("r")) ? parts.get("r") : null;
-  found.edited = parts.get("e");
+  state.heads = preset?.lit ?? headsFromText(heads, model.layers, model.heads);
+  state.mapForAll = parts.get("a") === "1";
+  state.unit = parts.get("u") === "token" ? "token" : "word";
+  state.layers = names(parts.get("l"))[0] ?? null;
+  state.curves = parts.get("c") === "1";
+  state.perturbation = ["mask", "pad", "delete"].includes(parts.get("r")) ? parts.get("r") : null;
+  state.edited = parts.get("e");
   const pair = names(parts.get("d"));
-  found.difference = pair.length === 2 ? pair : null;
-  return found;
+  state.difference = pair.length === 2 ? pair : null;
+  return state;
 }
 
 const isIndex = (value) => Number.isSafeInteger(value) && value >= 0;
@@ -108,7 +108,7 @@ const FITTING = {
   ...{ passages: areAll(isText), answer: isAnswer, part: isSpan, writing: isWriting },
 };
 
-/** null where it is not what it should be. */
+/** The JSON value, or null if it is invalid. */
 function parsed(text, fits) {
   try {
     const value = JSON.parse(text);
@@ -118,7 +118,7 @@ function parsed(text, fits) {
   }
 }
 
-/** "b" with a bit a head as hexadecimal digits, or "v" with two digits a head where some are lit in part. */
+/** "b" and a bit per head as hexadecimal digits, or "v" and two digits per head if strengths are between 0 and 1. */
 export function headsToText(heads) {
   const flat = heads.flat();
   if (flat.every((lit) => lit === 0 || lit === 1)) {
@@ -128,7 +128,7 @@ export function headsToText(heads) {
   return `v${flat.map((lit) => Math.round(lit * 255).toString(16).padStart(2, "0")).join("")}`;
 }
 
-/** null where the text is no mask of this shape. */
+/** The inverse of `headsToText`, or null if the text is not a mask of this shape. */
 export function headsFromText(text, layers, heads) {
   const count = layers * heads;
   const digits = text.slice(1);
