@@ -109,7 +109,7 @@ def test_other_sequences_are_lists_too():
     assert explainer.explain(generator) == expected
 
 
-@pytest.mark.parametrize("size", [0, -3, 1.5, "a", None, True])
+@pytest.mark.parametrize("size", [0, -3, 1.5, "a", True])
 def test_a_batch_size_that_cannot_be(size):
     with pytest.raises(ValueError, match=f"batch_size is a positive whole number, found {size!r}"):
         explainer_for("bert").explain(TEXTS, batch_size=size)

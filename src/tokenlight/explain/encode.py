@@ -41,8 +41,6 @@ def group_by_length(
     task: Task, tokenized_texts: Sequence[TokenizedText], batch_size: int, kinds: Sequence[Hashable]
 ) -> list[list[int]]:
     """The indices of the texts of each batch: texts of similar length, and of one kind."""
-    if not is_whole(batch_size) or batch_size < 1:
-        raise RefusedValue(f"batch_size is a positive whole number, found {batch_size!r}")
     if len(set(map(len, tokenized_texts))) > 1 and behavior_of(task.model).equal_lengths:
         batch_size = 1
     order = sorted(range(len(tokenized_texts)), key=lambda i: len(tokenized_texts[i]))

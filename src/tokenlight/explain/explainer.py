@@ -16,7 +16,7 @@ from tokenlight.explain.encode import collate_requests, collate_texts, encode_wi
 from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.generate import AnswerLike, Generated, generate_ids
 from tokenlight.explain.memory import refuse_too_large, shape_of
-from tokenlight.explain.options import DEFAULT_RUN_OPTIONS, NO_RESOURCES, Resources, RunOptions
+from tokenlight.explain.options import DEFAULT_RUN_OPTIONS, NO_RESOURCES, Resources, RunOptions, split_options
 from tokenlight.explain.plan import plan_passes
 from tokenlight.explain.resolve import answer_request, resolve_requests
 from tokenlight.methods import find_method
@@ -36,6 +36,7 @@ from tokenlight.text.tokenize import Messages, Prompt, Prompts, texts_of
 from tokenlight.text.tokenized_text import Text, Texts, TokenizedText
 
 Result = TypeVar("Result")
+TEXTS_AT_ONCE, ANSWERS_AT_ONCE = 32, 8  # default batch sizes
 DEFAULT_METHOD = "attn_lrp"
 
 
@@ -76,11 +77,7 @@ class Explainer:
         foil: TargetSpecs = ...,
         documents: Documents | Sequence[Documents] | None = ...,
         rules: RuleTable | None = ...,
-        batch_size: int = ...,
-        low_memory: bool = ...,
-        fused: bool | None = ...,
-        progress: bool = ...,
-        **options: Option,
+        **options: Option | None,
     ) -> list[Explanation]: ...
 
     @overload
@@ -93,11 +90,7 @@ class Explainer:
         foil: TargetSpecs = ...,
         documents: Documents | Sequence[Documents] | None = ...,
         rules: RuleTable | None = ...,
-        batch_size: int = ...,
-        low_memory: bool = ...,
-        fused: bool | None = ...,
-        progress: bool = ...,
-        **options: Option,
+        **options: Option | None,
     ) -> Explanation: ...
 
     def explain(
@@ -109,27 +102,23 @@ class Explainer:
         foil: TargetSpecs = None,
         documents: Documents | Sequence[Documents] | None = None,
         rules: RuleTable | None = None,
-        batch_size: int = 32,
-        low_memory: bool = False,
-        fused: bool | None = None,
-        progress: bool = True,
-        **options: Option,
+        **options: Option | None,
     ) -> Explanation | list[Explanation]:
         """Explain a text, or a list of texts; a list in gives a list out, in the same order.
 
         A text is a string, a pair of strings as a tuple, or a chat: a list of {"role": ..., "content": ...}. `target`
         defaults to the model's prediction; it is a label, a token, an index, a function of the model output, or a list
         with one of these for each text. With a `foil`, the explained number is target minus foil. `rules` replaces the
-        rule table of a relevance method. With `low_memory`, blocks are computed again in the backward pass: less
-        memory, more time, the same scores. `fused` decides whether attention runs as one operation or step by step; by
-        default it is fused unless a method needs the attention weights. `documents` names documents in the text, as for
-        `explain_answer`. Further keywords are the method's options. Methods that read recorded passes all have the
-        option `contexts`: the text is explained that many times more, each time without half of its tokens, and the
-        scores are means (docs/contexts.md).
+        rule table of a relevance method. `documents` names documents in the text, as for `explain_answer`.
+
+        Further keywords are the method's options (docs/methods.md), and those of `RunOptions`: `batch_size`,
+        `low_memory`, `fused` and `progress`. Methods that read recorded passes all have the option `contexts`: the
+        text is explained that many times more, each time without half of its tokens, and the scores are means
+        (docs/contexts.md).
         """
+        run_options, method_options = split_options(options)
         chosen = find_method(method)
-        method_configs = {chosen.name: MethodConfig.for_model(chosen, options, self.inner, rules)}
-        run_options = RunOptions(batch_size, low_memory, fused, progress)
+        method_configs = {chosen.name: MethodConfig.for_model(chosen, method_options, self.inner, rules)}
         results = self.explain_configs(
             texts, method_configs, target=target, foil=foil, documents=documents, run_options=run_options
         )
@@ -144,11 +133,7 @@ class Explainer:
         target: TargetSpecs = ...,
         foil: TargetSpecs = ...,
         documents: Documents | Sequence[Documents] | None = ...,
-        batch_size: int = ...,
-        low_memory: bool = ...,
-        fused: bool | None = ...,
-        progress: bool = ...,
-        **options: Option,
+        **options: Option | None,
     ) -> dict[str, list[Explanation]]: ...
 
     @overload
@@ -160,11 +145,7 @@ class Explainer:
         target: TargetSpecs = ...,
         foil: TargetSpecs = ...,
         documents: Documents | Sequence[Documents] | None = ...,
-        batch_size: int = ...,
-        low_memory: bool = ...,
-        fused: bool | None = ...,
-        progress: bool = ...,
-        **options: Option,
+        **options: Option | None,
     ) -> dict[str, Explanation]: ...
 
     def explain_all(
@@ -175,18 +156,14 @@ class Explainer:
         target: TargetSpecs = None,
         foil: TargetSpecs = None,
         documents: Documents | Sequence[Documents] | None = None,
-        batch_size: int = 32,
-        low_memory: bool = False,
-        fused: bool | None = None,
-        progress: bool = True,
-        **options: Option,
+        **options: Option | None,
     ) -> dict[str, Explanation] | dict[str, list[Explanation]]:
         """Explain with several methods; {method: result}. By default, all that fit the model and read the text once.
 
         An option is passed to every method that has it. The other keywords are those of `explain`.
         """
-        method_configs = configs_for(self.inner, methods, options)
-        run_options = RunOptions(batch_size, low_memory, fused, progress)
+        run_options, method_options = split_options(options)
+        method_configs = configs_for(self.inner, methods, method_options)
         return self.explain_configs(
             texts, method_configs, target=target, foil=foil, documents=documents, run_options=run_options
         )
@@ -286,7 +263,7 @@ class Explainer:
         with resources.instrument(self.model) as instrumented:
             batches = self.batches(
                 [request.model_input for request in requests],
-                run_options.batch_size,
+                run_options.batch_size or TEXTS_AT_ONCE,
                 [request.kind for request in requests],
             )
             for indices in track(batches, "explaining", map(len, batches), run_options.progress):
@@ -333,11 +310,7 @@ class Explainer:
         through: bool | Form = ...,
         documents: Documents | Sequence[Documents] | None = ...,
         rules: RuleTable | None = ...,
-        batch_size: int = ...,
-        low_memory: bool = ...,
-        fused: bool | None = ...,
-        progress: bool = ...,
-        **options: Option,
+        **options: Option | None,
     ) -> list[ExplainedAnswer]: ...
 
     @overload
@@ -351,11 +324,7 @@ class Explainer:
         through: bool | Form = ...,
         documents: Documents | Sequence[Documents] | None = ...,
         rules: RuleTable | None = ...,
-        batch_size: int = ...,
-        low_memory: bool = ...,
-        fused: bool | None = ...,
-        progress: bool = ...,
-        **options: Option,
+        **options: Option | None,
     ) -> ExplainedAnswer: ...
 
     def explain_answer(
@@ -368,11 +337,7 @@ class Explainer:
         through: bool | Form = False,
         documents: Documents | Sequence[Documents] | None = None,
         rules: RuleTable | None = None,
-        batch_size: int = 8,
-        low_memory: bool = False,
-        fused: bool | None = None,
-        progress: bool = True,
-        **options: Option,
+        **options: Option | None,
     ) -> ExplainedAnswer | list[ExplainedAnswer]:
         """Explain every token of an answer by all tokens before it; lists in, a list out.
 
@@ -391,13 +356,14 @@ class Explainer:
         if len(listed) != len(texts):
             raise RefusedValue(f"{len(listed)} answers for {len(texts)} prompts")
         tokenized_texts = encode_with_documents(self.task, texts, single, documents)
-        chosen = find_method(method)
-        method_config = MethodConfig.for_model(chosen, options, self.inner, rules)
+        run_options, method_options = split_options(options)
+        method_config = MethodConfig.for_model(find_method(method), method_options, self.inner, rules)
         requests = [
             answer_request(self.task, tokenized_text, answer, quantity)
             for tokenized_text, answer in zip(tokenized_texts, listed, strict=True)
         ]
-        run_options = RunOptions(batch_size, low_memory, fused, progress)
+        if run_options.batch_size is None:
+            run_options = replace(run_options, batch_size=ANSWERS_AT_ONCE)
         results = self.run_requests(requests, {method: method_config}, run_options, NO_RESOURCES, assemble_answer)
         explained = [replace(answer, explainer=self) for answer in results[method]]
         if through:

@@ -1,26 +1,37 @@
 """How a call runs: the caller's options, and what callers inside the package lend to a run."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from transformers import PreTrainedModel
 
+from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.model.instrumentation_cache import borrowed_model
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.pass_cache import PassMemory
 from tokenlight.record.recorder import RecordOptions
 from tokenlight.text.batch import Batch
+from tokenlight.text.tokenized_text import is_whole
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """How methods run over texts. The scores are the same with all settings, up to rounding."""
 
-    batch_size: int = 32  # texts per batch
-    low_memory: bool = False  # blocks are computed again in the backward pass: less memory, more time
+    batch_size: int | None = None  # texts per batch; None: 32, or 8 answers
+    low_memory: bool = False  # compute blocks again in the backward pass: less memory, more time
     fused: bool | None = None  # attention as one operation; None: unless a method or rule needs its weights
     progress: bool = True  # show a progress bar for calls that take long
+
+    def __post_init__(self) -> None:
+        if self.batch_size is not None and (not is_whole(self.batch_size) or self.batch_size < 1):
+            raise RefusedValue(f"batch_size is a positive whole number, found {self.batch_size!r}")
+        for name in ("low_memory", "fused", "progress"):
+            value = getattr(self, name)
+            if not isinstance(value, bool) and not (name == "fused" and value is None):
+                raise RefusedType(f"{name} is True or False, found {value!r}")
 
     @property
     def record_options(self) -> RecordOptions:
@@ -28,6 +39,13 @@ class RunOptions:
 
 
 DEFAULT_RUN_OPTIONS = RunOptions()
+
+
+def split_options(options: Mapping[str, Any]) -> tuple[RunOptions, dict[str, Any]]:
+    """Run options and options of methods, from keywords that may be either."""
+    names = {field.name for field in fields(RunOptions)}
+    run_options = RunOptions(**{name: value for name, value in options.items() if name in names})
+    return run_options, {name: value for name, value in options.items() if name not in names}
 
 
 @dataclass(frozen=True)
