@@ -56,7 +56,7 @@ parser.add_argument("--device", help="cpu, cuda, cuda:1 ...; default: cpu")
 args = parser.parse_args()
 args.output.mkdir(parents=True, exist_ok=True)
 explainer = load_model(args.model, None, device=args.device)
-PAD, MASK, DELETE = (Perturbation().by(name) for name in ("pad", "mask", "delete"))
+PAD, MASK, DELETE = (Perturbation(removal=name) for name in ("pad", "mask", "delete"))
 
 
 def read(path: Path, column: str, quoted: bool) -> list[str]:

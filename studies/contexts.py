@@ -93,7 +93,7 @@ def judge() -> None:
         explained["control: random scores over contexts"] = random_in_contexts(plain)
     everything = [explanation for results in explained.values() for explanation in results]
     for removal in args.removals if everything else ():
-        way = Perturbation().by(removal)
+        way = Perturbation(removal=removal)
         bins = replace(way, grid=BINS)
         measures = [Measure(name, way if name in ("aopc", "log_odds") else bins) for name in BETTER]
         evaluated = iter(tl.evaluate(explainer, everything, measures))

@@ -46,7 +46,7 @@ from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.model.identity import fingerprint
 from tokenlight.text.tokenized_text import Text, parts
 
-PADS = Perturbation(removal="replace", token="pad")
+PADS = Perturbation(removal="pad")
 DELETES = Perturbation(removal="delete")
 ALL = "all heads (TransAtt)"
 GROUP = 5  # texts that are explained under every setting before their changed texts are run together

@@ -70,9 +70,9 @@ def test_padding_without_an_embedding_is_no_replacement():
         with pytest.raises(ValueError, match=message):
             explainer.explain(TEXTS, method, **options)
     with pytest.raises(ValueError, match=message):
-        Perturbation(removal="replace", token="pad").fit(explainer.inner, explainer.tokenizer)
-    with pytest.raises(ValueError, match="has no embedding"):
-        Perturbation(removal="replace", token=10_000).fit(explainer.inner, explainer.tokenizer)
+        Perturbation(removal="pad").fit(explainer.inner, explainer.tokenizer)
+    with pytest.raises(ValueError, match="has embeddings for the token ids 0 to"):
+        Perturbation(removal=10_000).fit(explainer.inner, explainer.tokenizer)
     with pytest.raises(ValueError, match="outside the vocabulary"):
         explainer.explain(TEXTS[0], "integrated_gradients", baseline=10_000, steps=2)
 

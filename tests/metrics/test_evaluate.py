@@ -130,7 +130,7 @@ def test_numbers_are_those_of_the_curves():
         }
         assert values == pytest.approx(expected, abs=1e-12)
         assert len(removed[i].probabilities) == 11
-        assert removed[i].perturbation.removal == "replace"
+        assert removed[i].perturbation.removal == explainer.tokenizer.mask_token_id
         # Everything gone is nothing kept, and everything kept is the whole input.
         assert float(removed[i].probabilities[-1]) == pytest.approx(float(grown[i].probabilities[1]))
         assert float(removed[i].probabilities[0]) == pytest.approx(float(grown[i].probabilities[-1]))
@@ -141,7 +141,7 @@ def test_measures_are_pure_configuration():
     explainer = double()
     explanations = explainer.explain(TEXTS, "attn_lrp")
     delete = Perturbation(removal="delete", rounding="half_even", share_of="all", distinct=True, skip_last=True)
-    pad = replace(delete, removal="replace", token="pad")
+    pad = replace(delete, removal="pad")
     found = evaluate(
         explainer,
         explanations,
@@ -388,7 +388,7 @@ def test_options_are_checked():
         Measure("deletion", options={"at": None})
     with pytest.raises(TypeError, match="changes no input"):
         Measure("spearman", Perturbation())
-    with pytest.raises(TypeError, match=r"tl.Perturbation, such as Perturbation\(\).by\('mask'\); found 'mask'"):
+    with pytest.raises(TypeError, match=r"tl.Perturbation, such as Perturbation\(removal='mask'\); found 'mask'"):
         Measure("aopc", "mask")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"set eligible in its perturbation, Perturbation\(eligible='all'\)"):
         Measure("aopc", eligible="all")

@@ -49,7 +49,7 @@ def test_deleting_token_by_token():
 
 
 def test_replacing_moves_nothing():
-    changed = perturb(row(4), SCORES, Perturbation(removal="replace", token=99, grid=(1, 3)))
+    changed = perturb(row(4), SCORES, Perturbation(removal=99, grid=(1, 3)))
     assert ids(changed) == [[2, 10, 11, 12, 13, 3], [2, 10, 11, 99, 13, 3], [2, 99, 11, 99, 99, 3]]
     assert all(one.kept == tuple(range(6)) and one.original_ids == (2, 10, 11, 12, 13, 3) for one in changed)
 
@@ -145,8 +145,6 @@ def test_senseless_grids_are_refused(grid):
 
 
 def test_senseless_combinations_are_refused():
-    with pytest.raises(ValueError, match="inserts no token"):
-        Perturbation(removal="delete", token="pad")
     with pytest.raises(ValueError, match="keep='top'"):
         Perturbation(empty=True)
     with pytest.raises(ValueError, match="4 scores for a text of 6 tokens"):
@@ -158,10 +156,10 @@ def test_senseless_combinations_are_refused():
 @pytest.mark.parametrize(
     "settings",
     [
-        {"removal": "mask"},  # deleted all the same
-        {"token": "zero"},
-        {"token": True},
-        {"token": 1.5},
+        {"removal": "zero"},
+        {"removal": "hide"},  # which is for methods
+        {"removal": True},
+        {"removal": 1.5},
         {"rounding": "down"},
         {"share_of": "words"},
         {"eligible": "tokens"},
@@ -185,29 +183,29 @@ def test_a_grid_may_be_a_list():
 # --- What a model gets by default -------------------------------------------------------------------------------
 
 
-def fitted(family: str, task: str = "text-classification", **settings) -> tuple[str | None, object]:
+def fitted(family: str, task: str = "text-classification", **settings) -> str | int | None:
     explainer = explainer_for(family, task)
     found = Perturbation(**settings).fit(explainer.model, explainer.tokenizer)
-    return found.removal, found.token
+    return found.removal
 
 
 def test_defaults_by_model():
-    assert fitted("bert") == ("replace", 4)  # [MASK]
-    assert fitted("bert", token="pad") == ("replace", 0)
-    assert fitted("bert", removal="delete") == ("delete", None)
-    assert fitted("bert", "fill-mask") == ("replace", 4)
-    assert fitted("gpt2", "text-generation") == ("delete", None)
-    assert fitted("gpt2", "text-generation", token="mask") == ("replace", 1)
-    assert fitted("gpt2") == ("delete", None)
-    assert fitted("bert", token=7) == ("replace", 7)
+    assert fitted("bert") == 4  # [MASK]
+    assert fitted("bert", removal="pad") == 0
+    assert fitted("bert", removal="delete") == "delete"
+    assert fitted("bert", "fill-mask") == 4
+    assert fitted("gpt2", "text-generation") == "delete"
+    assert fitted("gpt2", "text-generation", removal="mask") == 1
+    assert fitted("gpt2") == "delete"
+    assert fitted("bert", removal=7) == 7
 
 
 def test_a_token_that_the_vocabulary_lacks():
     with pytest.raises(ValueError, match="no mask token"):
-        fitted("llama", "text-generation", removal="replace", token="mask")
-    assert fitted("llama", "text-generation", removal="replace") == ("replace", 1)  # there is padding
+        fitted("llama", "text-generation", removal="mask")
+    assert fitted("llama", "text-generation", removal="pad") == 1  # there is padding
 
 
 def test_padding_inside_a_text_would_end_it_for_some_classifiers():
     with pytest.raises(ValueError, match="finds the end of a text by the padding token"):
-        fitted("gpt2", token="pad")
+        fitted("gpt2", removal="pad")

@@ -63,8 +63,7 @@ def one_at_a_time(
 
 
 def check(explainer, texts, removal, keep, reader, protected=lambda e: (), **asked) -> None:
-    token = TOKENS.get(removal)
-    perturbation = replace(EACH, removal="replace" if token else "delete", token=token, keep=keep)
+    perturbation = replace(EACH, removal=TOKENS.get(removal, "delete"), keep=keep)
     explanations = made(explainer, texts, **asked)
     found = draw_curves(explainer, explanations, perturbation, options=EvaluationOptions(tokens=40))
     for e, curve in zip(explanations, found, strict=True):

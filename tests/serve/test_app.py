@@ -541,8 +541,8 @@ def test_curves_are_the_librarys(clients, kind):
 @pytest.mark.parametrize(
     ("name", "perturbation"),
     [
-        ("mask", Perturbation(removal="replace", token="mask")),
-        ("pad", Perturbation(removal="replace", token="pad")),
+        ("mask", Perturbation(removal="mask")),
+        ("pad", Perturbation(removal="pad")),
         ("delete", Perturbation(removal="delete")),
     ],
 )
@@ -573,7 +573,7 @@ def test_tokens_that_go(clients, kind, perturbation):
     removal = (
         Perturbation(removal="delete", grid=(1, 2))
         if perturbation == "delete"
-        else Perturbation(removal="replace", token="mask", grid=(1, 2))
+        else Perturbation(removal="mask", grid=(1, 2))
     )
     (curve,) = draw_curves(explainer, [e], removal)
     for k in (0, 1, 2):

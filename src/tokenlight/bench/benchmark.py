@@ -267,7 +267,7 @@ def with_removal(measure: Measure, removal: RemovalName | None) -> Measure:
     """The measure with tokens deleted, or replaced by the padding or the mask token; its grid stays."""
     if removal is None or measure.entry.kind != "perturbation":
         return measure
-    return replace(measure, perturbation=measure.resolved_perturbation.by(removal))
+    return replace(measure, perturbation=replace(measure.resolved_perturbation, removal=removal))
 
 
 def fit_measure(measure: Measure, explainer: Explainer) -> Measure:

@@ -24,7 +24,7 @@ DELETE = Perturbation(
     skip_last=True,
     zero_types=True,
 )
-PAD = replace(DELETE, removal="replace", token="pad")
+PAD = replace(DELETE, removal="pad")
 EVERY_DELETE, EVERY_PAD = replace(DELETE, eligible="all"), replace(PAD, eligible="all")
 
 # Methods for which their code sets the score of [CLS] to 0; it does not for CAT and AttCAT.
@@ -72,7 +72,7 @@ ATTCAT_SQUAD = Protocol(
 )
 # Equations 13 to 15, section 5.3.
 DELETE_WRITTEN = Perturbation(removal="delete", grid=TENTHS_FROM_0)
-PAD_WRITTEN = Perturbation(removal="replace", token="pad", grid=TENTHS_FROM_0)
+PAD_WRITTEN = Perturbation(removal="pad", grid=TENTHS_FROM_0)
 ATTCAT_WRITTEN = Protocol(
     "attcat_written",
     (Measure("aopc", DELETE_WRITTEN), Measure("log_odds", PAD_WRITTEN), KENDALL),

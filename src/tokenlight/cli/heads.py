@@ -220,7 +220,7 @@ def calibrate(
         limit = CALIBRATION_ROWS if limit is None and sample is None else limit
         source = DataSource(texts, text=text, pair=pair, kind=kind, split=split, limit=limit, sample=sample, seed=seed)
         explainer = load_model(model, task, trust_remote_code, device)
-        perturbation = Perturbation() if removal is None else Perturbation().by(removal)
+        perturbation = Perturbation(removal=removal)
         protocol = Protocol("calibration", (Measure("aopc", perturbation),))
         rows = list(enumerate(read_examples(source, explainer.task.gap)))
         all_heads = {method: MethodConfig.for_model(relevance_method(method), {"heads": None}, explainer.inner)}

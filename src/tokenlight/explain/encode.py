@@ -4,7 +4,6 @@ from collections.abc import Hashable, Iterable, Sequence
 
 import torch
 
-from tokenlight.common.errors import RefusedValue
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.behavior_probes import behavior_of
 from tokenlight.model.config import embedding_rows, padding_id
@@ -12,7 +11,7 @@ from tokenlight.tasks.request import Request
 from tokenlight.tasks.task import Task
 from tokenlight.text.batch import Batch, collate, with_units
 from tokenlight.text.documents import Documents, attach_documents, documents_for
-from tokenlight.text.tokenized_text import Text, TokenizedText, is_whole
+from tokenlight.text.tokenized_text import Text, TokenizedText
 
 
 def encode_with_documents(

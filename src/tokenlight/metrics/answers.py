@@ -10,7 +10,7 @@ from tokenlight.metrics.evidence import check_k
 from tokenlight.metrics.perturbation import TWENTIETHS, Perturbation
 
 TINY = torch.finfo(torch.float64).tiny  # used in place of a probability of 0, which has no logarithm
-PADDED = Perturbation(removal="replace", token="pad", grid=TWENTIETHS)  # how FlashTrace's release removes tokens
+PADDED = Perturbation(removal="pad", grid=TWENTIETHS)  # how FlashTrace's release removes tokens
 
 
 @metric(

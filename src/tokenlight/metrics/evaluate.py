@@ -75,7 +75,7 @@ class Measure:
         if self.perturbation is not None and not isinstance(self.perturbation, Perturbation):
             given = self.perturbation
             raise RefusedType(
-                f"a perturbation is a tl.Perturbation, such as Perturbation().by('mask'); found {given!r}"
+                f"a perturbation is a tl.Perturbation, such as Perturbation(removal='mask'); found {given!r}"
             )
         if self.eligible not in ("words", "all"):
             raise RefusedValue(f"eligible is 'words' or 'all'; found {self.eligible!r}")

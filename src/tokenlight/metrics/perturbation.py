@@ -3,19 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokenlight.common.errors import RefusedValue
+from tokenlight.common.option_values import RemovalName
 from tokenlight.metrics.ranking import check_scores, order, round_share_up
 from tokenlight.model.behavior_probes import behavior_of
 from tokenlight.model.config import classifies, embedding_rows, padding_id
 from tokenlight.tasks import task_of_class
 from tokenlight.text.batch import has_embedding, refuse_unembedded_role
-from tokenlight.text.tokenized_text import TokenizedText, Units, check_units, random_sets
+from tokenlight.text.tokenized_text import TokenizedText, Units, check_units, is_whole, random_sets
 
 # Shares of the text, so that long and short texts have equal weight, up to 1, where all orders give the same input.
 TENTHS = tuple(i / 10 for i in range(1, 11))
@@ -29,7 +30,6 @@ NINTHS = tuple(i / 9 for i in range(10))  # the AttCAT and Mask-LRP releases: li
 Grid = tuple[float, ...] | tuple[int, ...] | None
 FLAG = (False, True)
 CHOICES: dict[str, tuple[Any, ...]] = {  # allowed values of the settings that are words or booleans
-    "removal": ("delete", "replace", None),
     "share_of": ("eligible", "all"),
     "rounding": ("up", "half_even"),
     "eligible": ("words", "all"),
@@ -42,14 +42,14 @@ CHOICES: dict[str, tuple[Any, ...]] = {  # allowed values of the settings that a
 class Perturbation:
     """How units are removed. The defaults are the clean definition; the other settings reproduce published code.
 
-    With `removal=None`, `fit` decides: tokens are replaced by the mask token if the vocabulary has one, else by the
-    padding token, else deleted; for models that read from left to right (causal LMs, decoder classifiers) they are
-    deleted. Deleting shifts the tokens that follow; replacing shifts nothing, but the model attends to the replacement.
-    All tokens of a unit are removed together; the score of a unit is the sum over its tokens.
+    `removal` is "delete", or what replaces removed tokens: "mask", "pad" or a token id. With None, `fit` decides: the
+    mask token if the vocabulary has one, else the padding token, else deletion; for models that read from left to right
+    (causal LMs, decoder classifiers), deletion. Deleting shifts the tokens that follow; replacing shifts nothing, but
+    the model attends to the replacement. All tokens of a unit are removed together; the score of a unit is the sum over
+    its tokens.
     """
 
-    removal: Literal["delete", "replace"] | None = None
-    token: Literal["mask", "pad"] | int | None = None  # the replacement: its role, or a token id
+    removal: RemovalName | int | None = None
     grid: Grid = TENTHS  # shares, or numbers of units; None: unit by unit
     units: Units = "tokens"  # what is removed as a whole
     ablations: int = 0  # instead of the grid, this many random sets: each unit is kept with probability 1/2
@@ -78,8 +78,6 @@ class Perturbation:
         check_units(self.units)
         if self.units != "tokens" and (self.skip_last or self.share_of == "all" or self.eligible == "all"):
             raise RefusedValue("skip_last, share_of='all' and eligible='all' require units='tokens'")
-        if self.removal == "delete" and self.token is not None:
-            raise RefusedValue(f"removal='delete' inserts no token, so token={self.token!r} has no effect")
         if self.empty and self.keep == "rest":
             raise RefusedValue("empty=True requires keep='top'; with keep='rest' the first point is the whole input")
 
@@ -96,50 +94,36 @@ class Perturbation:
             counts = sorted(set(counts) - {0})
         return [0] * self.empty + [min(k, eligible) for k in counts]
 
-    def by(self, name: str) -> "Perturbation":
-        """A copy that deletes tokens ("delete"), or replaces them by the padding ("pad") or mask token ("mask")."""
-        if name == "delete":
-            return replace(self, removal="delete", token=None)
-        if name == "pad" or name == "mask":
-            return replace(self, removal="replace", token=name)
-        raise RefusedValue(f"tokens are removed by 'delete', 'pad' or 'mask', found {name!r}")
-
     def fit(self, model: PreTrainedModel, tokenizer: Any) -> "Perturbation":
-        """A copy with `removal` and `token` resolved for this model, the token as an id.
+        """A copy with `removal` resolved for this model: "delete", or the id of the replacement.
 
         A token that the model cannot embed is refused, and so is padding if the model finds the end of a text by it.
         """
         reads_by_padding = classifies(model) and behavior_of(model).reads_last
         causal = task_of_class(type(model).__name__).generates
+        rows = embedding_rows(model)
         by_role = {"mask": tokenizer.mask_token_id, "pad": tokenizer.pad_token_id}
-        ids = {role: i if has_embedding(i, embedding_rows(model)) else None for role, i in by_role.items()}
-        removal, token = self.removal, self.token
+        ids = {role: token_id for role, token_id in by_role.items() if has_embedding(token_id, rows)}
+        removal = self.removal
         if removal is None:
-            removal = (
-                "delete" if causal or reads_by_padding or not any(i is not None for i in ids.values()) else "replace"
-            )
-            removal = "replace" if token is not None else removal
+            removal = "delete" if causal or reads_by_padding or not ids else "mask" if "mask" in ids else "pad"
         if removal == "delete":
             return replace(self, removal=removal)
-        if token is None:
-            token = "pad" if ids["mask"] is None else "mask"
-        chosen = ids[token] if isinstance(token, str) else token
-        if isinstance(token, str) and chosen is None and by_role[token] is not None:
-            refuse_unembedded_role(token, by_role[token])
-        if isinstance(token, int) and not has_embedding(token, embedding_rows(model)):
+        if isinstance(removal, str) and removal not in ids:
+            if by_role[removal] is not None:
+                refuse_unembedded_role(removal, by_role[removal])
             raise RefusedValue(
-                f"token={token} has no embedding: the model has embeddings for 0 to {embedding_rows(model) - 1}"
+                f"the vocabulary has no {removal} token: use removal='delete', or the id of another token"
             )
-        if chosen is None:
-            raise RefusedValue(
-                f"the vocabulary has no {token} token: use removal='delete', or give the id of another token"
-            )
-        if reads_by_padding and chosen == padding_id(model):
+        token_id = ids[removal] if isinstance(removal, str) else removal
+        if not has_embedding(token_id, rows):
+            raise RefusedValue(f"removal={token_id}: the model has embeddings for the token ids 0 to {rows - 1}")
+        if reads_by_padding and token_id == padding_id(model):
             raise RefusedValue(
                 "this classifier finds the end of a text by the padding token, which therefore cannot replace tokens: "
                 "use removal='delete', or another token"
             )
-        return replace(self, removal=removal, token=chosen)
+        return replace(self, removal=token_id)
 
 
 def check_choices(perturbation: Perturbation) -> None:
@@ -148,10 +132,10 @@ def check_choices(perturbation: Perturbation) -> None:
         value = getattr(perturbation, name)
         if not isinstance(value, str | bool | None) or value not in choices:
             raise RefusedValue(f"{name} is one of {', '.join(map(repr, choices))}; found {value!r}")
-    if isinstance(perturbation.token, bool) or not isinstance(perturbation.token, str | int | None):
-        raise RefusedValue(f"token is 'mask', 'pad' or a token id; found {perturbation.token!r}")
-    if isinstance(perturbation.token, str) and perturbation.token not in ("mask", "pad"):
-        raise RefusedValue(f"token is 'mask', 'pad' or a token id; found {perturbation.token!r}")
+    removal = perturbation.removal
+    if not (removal is None or is_whole(removal) or (isinstance(removal, str) and removal in get_args(RemovalName))):
+        names = ", ".join(map(repr, get_args(RemovalName)))
+        raise RefusedValue(f"removal is one of {names}, a token id or None; found {removal!r}")
     for name in ("ablations", "seed"):
         value = getattr(perturbation, name)
         if isinstance(value, bool) or not isinstance(value, Integral) or (name == "ablations" and value < 0):
@@ -236,12 +220,12 @@ def remove_tokens(
     tokenized_text: TokenizedText, indices: Sequence[int], perturbation: Perturbation, share: float
 ) -> PerturbedText:
     """The text with these tokens deleted or replaced, for a perturbation that `Perturbation.fit` returned."""
-    token = perturbation.token
-    if perturbation.removal is None or (perturbation.removal == "replace" and not isinstance(token, int)):
+    replacement = None if perturbation.removal == "delete" else perturbation.removal
+    if isinstance(replacement, str) or (replacement is None and perturbation.removal is None):
         raise RefusedValue("fit the perturbation to the model first: perturbation.fit(model, tokenizer)")
     removed = set(indices)
-    kept = tuple(i for i in range(len(tokenized_text)) if perturbation.removal == "replace" or i not in removed)
-    ids = tuple(token if i in removed and isinstance(token, int) else tokenized_text.input_ids[i] for i in kept)
+    kept = tuple(i for i in range(len(tokenized_text)) if replacement is not None or i not in removed)
+    ids = tuple(replacement if i in removed and replacement is not None else tokenized_text.input_ids[i] for i in kept)
     types = None
     if tokenized_text.token_type_ids is not None:
         types = tuple(0 if perturbation.zero_types else tokenized_text.token_type_ids[i] for i in kept)

@@ -103,7 +103,7 @@ class Said:
 
 def perturbation_of(session: Session, asked: Perturbed | None) -> Perturbation:
     """How tokens go: as the page says, or as suits the model."""
-    chosen = Perturbation() if asked is None else Perturbation().by(asked)
+    chosen = Perturbation(removal=asked)
     try:
         return chosen.fit(session.explainer.inner, session.explainer.tokenizer)
     except ValueError as error:
