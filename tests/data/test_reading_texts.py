@@ -13,6 +13,7 @@ import pytest
 from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import BadRow, Example, split_into_chunks
 from tokenlight.data.read import check_corpus, read_texts
+from tokenlight.data.readers import LARGE_FIELDS
 from tokenlight.text.tokenized_text import Chat
 
 TEXTS = ["it is a good movie", 'the "key", is here', "naïve – 東京"]
@@ -185,6 +186,15 @@ def test_texts_in_csv_may_be_long_and_the_field_size_limit_is_restored(tmp_path)
     path = write_as("csv", tmp_path, ["word " * 50_000])
     before = csv.field_size_limit()
     assert len(str(texts_of(DataSource(path))[0])) == 250_000
+    assert csv.field_size_limit() == before
+
+
+def test_the_field_size_limit_stays_raised_while_another_file_is_read():
+    before = csv.field_size_limit()
+    with LARGE_FIELDS:
+        with LARGE_FIELDS:
+            pass
+        assert csv.field_size_limit() > before
     assert csv.field_size_limit() == before
 
 

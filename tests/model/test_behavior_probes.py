@@ -90,14 +90,14 @@ def test_ids_read_past_the_embeddings_are_refused():
 
 def test_a_model_is_probed_once(monkeypatch):
     model, found = models.model("gemma", "text-generation"), []
-    behavior_probes.BY_MODEL.pop(model, None)
+    behavior_probes.BEHAVIORS.drop(model)
     monkeypatch.setattr(
         behavior_probes, "run_probes", lambda instrumented: found.append(1) or Behavior(0.0, False, False)
     )
     for one in (InstrumentedModel(model), InstrumentedModel(model), model, model):
         behavior_of(one)
     assert len(found) == 1
-    behavior_probes.BY_MODEL.pop(model)
+    behavior_probes.BEHAVIORS.drop(model)
 
 
 def test_probes_include_the_users_hooks():

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from tokenlight.common.errors import RefusedValue, from_extra
@@ -205,7 +206,7 @@ def csv_rows(path: Path, errors: str = "strict") -> Rows:
     line_end = (
         "\n" if has_line_feeds(path) else ""
     )  # "": lines end with carriage returns alone, as in files of the classic Mac OS
-    with large_fields(), path.open(encoding="utf-8-sig", errors=errors, newline=line_end) as file:
+    with LARGE_FIELDS, path.open(encoding="utf-8-sig", errors=errors, newline=line_end) as file:
         lines = RecordLines(file)
         reader = csv.reader(lines, strict=True)
         header: list[str] = []
@@ -274,14 +275,28 @@ class RecordLines:
         self.number -= len(later)
 
 
-@contextmanager
-def large_fields() -> Iterator[None]:
-    """Raise the field size limit of the csv module inside the context, and restore it afterwards."""
-    before = csv.field_size_limit(MAX_FIELD_CHARACTERS)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
+class FieldLimit:
+    """The field size limit of the csv module, which all threads share: raised while any of them reads a file."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._readers = 0
+        self._before = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._readers:
+                self._before = csv.field_size_limit(MAX_FIELD_CHARACTERS)
+            self._readers += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._readers -= 1
+            if not self._readers:
+                csv.field_size_limit(self._before)
+
+
+LARGE_FIELDS = FieldLimit()
 
 
 def all_begin_with_blanks(fields: Sequence[str]) -> bool:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn import functional as F
@@ -203,14 +202,13 @@ class Shape:
 
 
 def shape_of(instrumented: InstrumentedModel) -> Shape:
-    """Found out once; all but its precision stays what it is as long as there is the instrumented model."""
-    known = SHAPES.get(instrumented)
+    """Computed once per precision; nothing else changes as long as the model is instrumented."""
+    known: Shape | None = instrumented.facts.get("shape")
     if known is None or known.precision != instrumented.dtype.itemsize:
-        known = SHAPES[instrumented] = Shape.of(instrumented.model)
+        known = instrumented.facts["shape"] = Shape.of(instrumented.model)
     return known
 
 
-SHAPES: WeakKeyDictionary[InstrumentedModel, Shape] = WeakKeyDictionary()
 PASSING = Counts(states=6, inner=3, maps=4)  # what a block holds for a moment, forward or backward
 MAPS_ALONE = 2.5  # instead, of a block that runs on its own
 

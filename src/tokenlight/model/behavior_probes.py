@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -21,6 +20,7 @@ from tokenlight.model.capture import Capture, CaptureSpec
 from tokenlight.model.config import accepted_inputs, classifies, count_from_first, padding_id
 from tokenlight.model.instrumentation_cache import FactSnapshot, TensorState, borrowed_model
 from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.model.model_facts import FactsByModel, once_per_model
 from tokenlight.model.precision import KeepDouble, without_caller_modes
 from tokenlight.model.private_copy import private_copy
 from tokenlight.model.protected_buffers import ProtectBuffers
@@ -51,18 +51,16 @@ class Behavior:
             )
 
 
-BY_MODEL: WeakKeyDictionary[PreTrainedModel, tuple[FactSnapshot, Behavior]] = WeakKeyDictionary()
-BY_INSTRUMENTED: WeakKeyDictionary[InstrumentedModel, tuple[TensorState, Behavior]] = (
-    WeakKeyDictionary()
-)  # whose model has the same modules
+BEHAVIORS: FactsByModel[tuple[FactSnapshot, Behavior]] = FactsByModel()
 
 
 def behavior_of(model: PreTrainedModel | InstrumentedModel) -> Behavior:
     """The behavior of a model, probed once and again after its modules, hooks, settings or weights have changed."""
     if isinstance(model, InstrumentedModel):
-        known = BY_INSTRUMENTED.get(model)
+        # An instrumented model has the modules that its original had, so only tensors can have changed.
+        known: tuple[TensorState, Behavior] | None = model.facts.get("behavior")
         if known is None or not known[0].is_current():
-            known = BY_INSTRUMENTED[model] = TensorState(model.original), behavior_of_model(model)
+            known = model.facts["behavior"] = TensorState(model.original), behavior_of_model(model)
         return known[1]
     return behavior_of_model(model)
 
@@ -70,11 +68,11 @@ def behavior_of(model: PreTrainedModel | InstrumentedModel) -> Behavior:
 def behavior_of_model(model: PreTrainedModel | InstrumentedModel) -> Behavior:
     """As `behavior_of`, with the full comparison of modules and settings."""
     original = model.original if isinstance(model, InstrumentedModel) else model
-    known = BY_MODEL.get(original)
+    known = BEHAVIORS.get(original)
     if known is None or not known[0].is_current(original):
         snapshot = FactSnapshot(original)
         with nullcontext(model) if isinstance(model, InstrumentedModel) else borrowed_model(model) as instrumented:
-            known = BY_MODEL[original] = snapshot, probe_behavior(instrumented)
+            known = BEHAVIORS.set(original, (snapshot, probe_behavior(instrumented)))
     return known[1]
 
 
@@ -160,57 +158,45 @@ def original_output(instrumented: InstrumentedModel, batch: Batch) -> Any:
         return None
 
 
-READS_LEFT_PADDING: WeakKeyDictionary[InstrumentedModel, bool] = WeakKeyDictionary()
-
-
+@once_per_model
 def reads_left_padding(instrumented: InstrumentedModel) -> bool:
     """Whether padding on the left changes the output for a text, though it is masked and positions are given.
 
     Some models count positions from the first column and take none; some recurrences ignore the mask.
     """
-    if instrumented not in READS_LEFT_PADDING:
-        model = instrumented.model
-        with without_caller_modes(instrumented.device):
-            texts = torch.tensor(plain_ids(model, 2 * SHORT), device=instrumented.device).view(2, SHORT)
-            padding = texts.new_full((2, LONG - SHORT), max(0, padding_id(model) or 0))
-            masks = torch.ones_like(texts), torch.zeros_like(padding)
-            padded = Batch(torch.cat([padding, texts], 1), torch.cat(masks[::-1], 1))
-            alone = instrumented.run_uncounted(Batch(texts, masks[0]), Capture())
-            beside_padding = dict(
-                output_tensors(instrumented.run_uncounted(count_from_first(model, padded), Capture()))
-            )
-        differences = [
-            relative_difference(
-                output,
-                beside_padding[name][:, -SHORT:]
-                if has_token_axis(instrumented, beside_padding[name])
-                else beside_padding[name],
-            )
-            for name, output in output_tensors(alone)
-            if name in beside_padding
-        ]
-        READS_LEFT_PADDING[instrumented] = max(differences, default=0.0) > precision_of(alone) ** 0.5
-    return READS_LEFT_PADDING[instrumented]
+    model = instrumented.model
+    with without_caller_modes(instrumented.device):
+        texts = torch.tensor(plain_ids(model, 2 * SHORT), device=instrumented.device).view(2, SHORT)
+        padding = texts.new_full((2, LONG - SHORT), max(0, padding_id(model) or 0))
+        masks = torch.ones_like(texts), torch.zeros_like(padding)
+        padded = Batch(torch.cat([padding, texts], 1), torch.cat(masks[::-1], 1))
+        alone = instrumented.run_uncounted(Batch(texts, masks[0]), Capture())
+        beside_padding = dict(output_tensors(instrumented.run_uncounted(count_from_first(model, padded), Capture())))
+    differences = [
+        relative_difference(
+            output,
+            beside_padding[name][:, -SHORT:]
+            if has_token_axis(instrumented, beside_padding[name])
+            else beside_padding[name],
+        )
+        for name, output in output_tensors(alone)
+        if name in beside_padding
+    ]
+    return max(differences, default=0.0) > precision_of(alone) ** 0.5
 
 
-SEES_LATER: WeakKeyDictionary[InstrumentedModel, bool] = WeakKeyDictionary()
-
-
+@once_per_model
 def sees_later_tokens(instrumented: InstrumentedModel) -> bool:
     """Whether the output at a token depends on tokens after it; True where the output has no token axis.
 
     Two texts that differ in their last token alone have the same outputs before it in a causal model.
     """
-    if instrumented not in SEES_LATER:
-        with without_caller_modes(instrumented.device):
-            *text, another_id = plain_ids(instrumented.model, LONG + 1)
-            ids = torch.tensor([text, [*text[:-1], another_id]], device=instrumented.device)
-            output = instrumented.run_uncounted(Batch(ids, torch.ones_like(ids)), Capture())
-        by_token = {
-            name: tensor[:, :-1] for name, tensor in output_tensors(output) if has_token_axis(instrumented, tensor)
-        }
-        SEES_LATER[instrumented] = not by_token or difference_between_texts(by_token) > 0
-    return SEES_LATER[instrumented]
+    with without_caller_modes(instrumented.device):
+        *text, another_id = plain_ids(instrumented.model, LONG + 1)
+        ids = torch.tensor([text, [*text[:-1], another_id]], device=instrumented.device)
+        output = instrumented.run_uncounted(Batch(ids, torch.ones_like(ids)), Capture())
+    by_token = {name: tensor[:, :-1] for name, tensor in output_tensors(output) if has_token_axis(instrumented, tensor)}
+    return not by_token or difference_between_texts(by_token) > 0
 
 
 def has_token_axis(instrumented: InstrumentedModel, output: Tensor) -> bool:

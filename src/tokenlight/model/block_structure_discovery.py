@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +32,7 @@ from tokenlight.model.block_structure import (
 from tokenlight.model.capture import Capture, CaptureSpec, state_in, state_out
 from tokenlight.model.instrumentation_cache import FactSnapshot, borrowed_model
 from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.model.model_facts import FactsByModel
 from tokenlight.model.precision import without_caller_modes
 from tokenlight.text.batch import Batch
 
@@ -193,7 +193,7 @@ def fit(total: Tensor, *terms: Tensor) -> tuple[float, ...] | None:
 
 BlockStructures = tuple[BlockStructure, ...]  # of every call of a block
 # The structures, or the reason why there are none, with a snapshot of the model for which this holds.
-STRUCTURES: WeakKeyDictionary[PreTrainedModel, tuple[FactSnapshot, BlockStructures | str]] = WeakKeyDictionary()
+STRUCTURES: FactsByModel[tuple[FactSnapshot, BlockStructures | str]] = FactsByModel()
 CHANGED = 2  # index of the token that further passes change
 
 
@@ -232,7 +232,7 @@ def structures_or_reason(model: PreTrainedModel) -> BlockStructures | str:
                 known = snapshot, with_second_norm(discover_structure(running), listed)
         except UnsupportedModelError as error:
             known = snapshot, f"cannot be recorded: {error}"
-        STRUCTURES[original] = known
+        STRUCTURES.set(original, known)
     return known[1]
 
 

@@ -11,7 +11,6 @@ them, so there it is used.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -31,13 +30,11 @@ from tokenlight.model.behavior_probes import (
 from tokenlight.model.capture import Capture
 from tokenlight.model.config import padding_id
 from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.model.model_facts import once_per_model
 from tokenlight.model.precision import without_caller_modes
 from tokenlight.text.batch import Batch
 
 HIDDEN = 2  # index of the token that the probes hide
-IN_ATTENTION: WeakKeyDictionary[InstrumentedModel, bool] = WeakKeyDictionary()
-SHIFTS_SCORES: WeakKeyDictionary[InstrumentedModel, bool] = WeakKeyDictionary()
-SEES_HIDDEN: WeakKeyDictionary[InstrumentedModel, bool] = WeakKeyDictionary()
 
 
 def hide_tokens(instrumented: InstrumentedModel, batch: Batch, removed: Tensor) -> Batch:
@@ -54,26 +51,22 @@ def hidden_by(batch: Batch, removed: Tensor, in_attention: bool) -> Batch:
     )
 
 
+@once_per_model
 def hides_in_attention(instrumented: InstrumentedModel) -> bool:
     """Whether a token has no effect on others once the attention functions skip it as a key."""
-    if instrumented not in IN_ATTENTION:
-        selection = KeySelection(LONG)
-        try:
-            with selection:
-                has_effect = affects_others(instrumented, in_attention=True)
-        except CannotHide:
-            has_effect = True
-        IN_ATTENTION[instrumented] = not has_effect and not selection.selects_tokens
-    return IN_ATTENTION[instrumented]
+    selection = KeySelection(LONG)
+    try:
+        with selection:
+            has_effect = affects_others(instrumented, in_attention=True)
+    except CannotHide:
+        has_effect = True
+    return not has_effect and not selection.selects_tokens
 
 
+@once_per_model
 def sees_hidden(instrumented: InstrumentedModel) -> bool:
     """Whether a hidden token still has an effect on others: some recurrences ignore the mask."""
-    if instrumented not in SEES_HIDDEN:
-        SEES_HIDDEN[instrumented] = not hides_in_attention(instrumented) and affects_others(
-            instrumented, in_attention=False
-        )
-    return SEES_HIDDEN[instrumented]
+    return not hides_in_attention(instrumented) and affects_others(instrumented, in_attention=False)
 
 
 def affects_others(instrumented: InstrumentedModel, in_attention: bool) -> bool:
@@ -94,25 +87,22 @@ def affects_others(instrumented: InstrumentedModel, in_attention: bool) -> bool:
     return difference_between_texts(outputs) > 0
 
 
+@once_per_model
 def shifts_scores_with_length(instrumented: InstrumentedModel) -> bool:
     """Whether attention scores hold a constant that depends on the length of the batch, such as ALiBi in MPT.
 
     The softmax ignores a constant that all keys of a query share; factors of scores do not.
     """
-    if instrumented not in SHIFTS_SCORES:
-        with without_caller_modes(instrumented.device):
-            ids = torch.tensor([plain_ids(instrumented.model, LONG)] * 2, device=instrumented.device)
-            ids[:, SHORT:] = max(0, padding_id(instrumented.model) or 0)
-            mask, factors = torch.ones_like(ids), torch.ones(ids.shape, device=ids.device)
-            mask[:, SHORT:] = 0
-            factors[:, HIDDEN] = 0.5
-            whole = Batch(ids, mask, key_factors=factors)
-            batches = [whole.map(lambda tensor, width=width: tensor[:, :width]) for width in (SHORT, LONG)]
-            alone, padded = (instrumented.run_uncounted(batch, Capture()) for batch in batches)
-        SHIFTS_SCORES[instrumented] = largest_difference_of_real_tokens(instrumented, alone, padded) > (
-            precision_of(alone) ** 0.5
-        )
-    return SHIFTS_SCORES[instrumented]
+    with without_caller_modes(instrumented.device):
+        ids = torch.tensor([plain_ids(instrumented.model, LONG)] * 2, device=instrumented.device)
+        ids[:, SHORT:] = max(0, padding_id(instrumented.model) or 0)
+        mask, factors = torch.ones_like(ids), torch.ones(ids.shape, device=ids.device)
+        mask[:, SHORT:] = 0
+        factors[:, HIDDEN] = 0.5
+        whole = Batch(ids, mask, key_factors=factors)
+        batches = [whole.map(lambda tensor, width=width: tensor[:, :width]) for width in (SHORT, LONG)]
+        alone, padded = (instrumented.run_uncounted(batch, Capture()) for batch in batches)
+    return largest_difference_of_real_tokens(instrumented, alone, padded) > (precision_of(alone) ** 0.5)
 
 
 def largest_difference_of_real_tokens(instrumented: InstrumentedModel, alone: Any, padded: Any) -> float:

@@ -78,6 +78,7 @@ class InstrumentedModel:
     model: PreTrainedModel
     capture: Capture  # of the current pass
     layout: Layout  # the expected calls of blocks and attention in a pass
+    facts: dict[str, Any]  # results of functions that run once per instrumented model, by name
 
     def __init__(self, model: PreTrainedModel):
         model = unwrap(model)
@@ -91,6 +92,7 @@ class InstrumentedModel:
         self._fusable = knows_fused_attention(self.model)
         self._accepted = model_config.accepted_inputs(self.model)
         self.capture = Capture()
+        self.facts = {}
         self._prepare_modules()
         self._hooks: BlockHooks | None = None
         self._layout_discovered = False
@@ -268,14 +270,14 @@ class InstrumentedModel:
         return self._run_as_expected(inputs, capture, rules)
 
     def _discover_layout(self) -> None:
-        DISCOVERED_LAYOUTS[self.original] = discover_layout(self.original)
+        layout = DISCOVERED_LAYOUTS.set(self.original, discover_layout(self.original))
         self._layout_discovered = True
-        self._set_layout(DISCOVERED_LAYOUTS[self.original])
+        self._set_layout(layout)
 
     def _set_layout(self, layout: Layout) -> None:
         if self._hooks is not None:
             self._hooks.remove()
-        self.layout = DISCOVERED_LAYOUTS[self.model] = layout
+        self.layout = DISCOVERED_LAYOUTS.set(self.model, layout)
         self._hooks = BlockHooks(self, self.model, layout)
 
     def _forward(self, inputs: dict[str, Tensor], capture: Capture, rules: AbstractContextManager[Any] | None) -> Any:

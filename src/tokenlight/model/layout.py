@@ -9,7 +9,6 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +27,7 @@ from tokenlight.model.attention import WRITTEN_OUT, UnknownTerm
 from tokenlight.model.attention_detection import AttentionDetector
 from tokenlight.model.capture import FROM_ATTENTION, Capture, state_in, state_out, tensors_in
 from tokenlight.model.config import accepted_inputs
+from tokenlight.model.model_facts import FactsByModel
 from tokenlight.model.precision import KeepDouble, without_caller_modes
 from tokenlight.model.private_copy import configs_of, embedding_layers, private_copy
 from tokenlight.model.protected_buffers import ProtectBuffers
@@ -112,7 +112,7 @@ def layout_of(model: PreTrainedModel) -> Layout:
     return DISCOVERED_LAYOUTS.get(model) or plain_layout(model)
 
 
-DISCOVERED_LAYOUTS: WeakKeyDictionary[PreTrainedModel, Layout] = WeakKeyDictionary()
+DISCOVERED_LAYOUTS: FactsByModel[Layout] = FactsByModel()
 
 
 TEXTS, TOKENS = 2, 7  # sizes of the discovery's batch, which no other axis of a state is likely to have
