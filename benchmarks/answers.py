@@ -1,4 +1,4 @@
-"""Answers of language models beside captum and inseq: the same scores, and what each takes. Linux only.
+"""Explanations of answers compared with captum and inseq: the same scores, and their costs. Linux only.
 
     python benchmarks/peers.py --setup --envs ENVS --peers captum inseq          # once: their environments
     python benchmarks/answers.py --envs ENVS                                     # the same scores? tiny models
@@ -32,7 +32,7 @@ MATRIX_GOAL, WHOLE_GOAL = 5.0, 1.3
 
 
 def make_case(folder: Path, prompt: int, answer: int, steps: int) -> Case:
-    """The benchmark's sentences one after the other, cut into a prompt and an answer of so many tokens."""
+    """The benchmark's sentences, joined and divided into a prompt and an answer of these lengths."""
     tokenizer: Any = AutoTokenizer.from_pretrained(folder)
     text = " ".join(TEXTS.read_text(encoding="utf-8").split("\n"))
     ids = tokenizer((text + " ") * (1 + (prompt + answer) * 4 // len(text)))["input_ids"][: prompt + answer]
@@ -43,17 +43,17 @@ def make_case(folder: Path, prompt: int, answer: int, steps: int) -> Case:
 
 
 def apart(ours: Matrix, theirs: Matrix) -> float:
-    """Rows of theirs may tell about the prompt alone."""
+    """The largest relative difference of rows; rows of other libraries may only have scores of the prompt."""
     worst = 0.0
-    for mine, other in zip(ours, theirs, strict=True):
-        a, b = torch.tensor(mine[: len(other)]).double(), torch.tensor(other).double()
+    for our_scores, their_scores in zip(ours, theirs, strict=True):
+        a, b = torch.tensor(our_scores[: len(their_scores)]).double(), torch.tensor(their_scores).double()
         worst = max(worst, float((a - b).abs().max() / b.abs().max()))
     return worst
 
 
 @dataclass(frozen=True)
 class Bench:
-    """The libraries on one model, each in a process of its own."""
+    """The libraries on one model, each in a separate process."""
 
     peers: dict[str, Peer]
     case: Case
@@ -63,7 +63,7 @@ class Bench:
         return self.peers[name].ask("matrix", method=method, case=asdict(case))
 
     def shared(self) -> Iterator[tuple[str, str]]:
-        """Every method of another library that is ours, too."""
+        """Methods of other libraries that tokenlight also has."""
         for name, peer in self.peers.items():
             yield from ((name, method) for method in peer.ready["methods"] if name != OURS)
 
@@ -74,7 +74,7 @@ class Bench:
         }
 
     def time(self, rounds: int, methods: list[str]) -> dict[tuple[str, str], float]:
-        """Median seconds of each."""
+        """Median seconds of each task."""
         whole = [f"{method}, whole answer" for method in ONE_PASS]
         theirs = [one for one in self.shared() if any(one[1].startswith(method) for method in methods)]
         ours = [(OURS, method) for method in dict.fromkeys(["by hand", *whole, *(method for _, method in theirs)])]
@@ -92,7 +92,7 @@ class Bench:
 
 
 def show_times(seconds: dict[tuple[str, str], float], title: str) -> None:
-    """As Markdown: it goes into docs/peers.md."""
+    """Print a Markdown table for docs/peers.md."""
     hand = seconds[OURS, "by hand"]
     print(f"\n{title}\n\n| library | what | seconds | × one pass by hand | ours is | goal |\n|---|---|---|---|---|---|")
     for (name, what), value in seconds.items():
@@ -105,14 +105,14 @@ def show_times(seconds: dict[tuple[str, str], float], title: str) -> None:
 
 
 def start(pythons: dict[str, Path], folder: Path, log: Path) -> dict[str, Peer]:
-    found = {OURS: Peer(OURS, pythons[OURS], folder, log, RUNNER)}
+    peers = {OURS: Peer(OURS, pythons[OURS], folder, log, RUNNER)}
     for name, python in pythons.items():
         if name != OURS:
             try:
-                found[name] = Peer(name, python, folder, log, RUNNER)
+                peers[name] = Peer(name, python, folder, log, RUNNER)
             except PeerError as error:
                 print(f"{name}: {error}")
-    return found
+    return peers
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ class Case:
     steps: int  # of integrated gradients
 
     def before(self, step: int) -> torch.Tensor:
-        """[1, token]: what the model reads before it writes this token of the answer."""
+        """[1, token]: the input from which the model predicts this token of the answer."""
         return torch.tensor([self.prompt_ids + self.answer_ids[:step]])
 
 
@@ -52,7 +52,7 @@ def tokenlight(folder: Path) -> tuple[Subject, dict[str, Method]]:
             options = {"steps": case.steps, "baseline": subject.baseline_id} if "integrated" in method else {}
             ids = tuple(case.answer_ids)
             found = explainer.explain_answer(case.prompt, ids, method, quantity=number, progress=False, **options)
-            assert found.prompt_length == len(case.prompt_ids), "the prompt was read otherwise"
+            assert found.prompt_length == len(case.prompt_ids), "the prompt was tokenized differently"
             return [row[: found.prompt_length + step].tolist() for step, row in enumerate(found.matrix)]
 
         return run
@@ -93,14 +93,14 @@ def captum(folder: Path) -> tuple[Subject, dict[str, Method]]:
     subject = load(folder)
 
     def gradient_x_input(case: Case) -> Matrix:
-        """Its own class for answers: of the log-probability, and for the prompt's tokens alone."""
+        """captum's class for answers: scores of the log-probability, for the prompt's tokens only."""
         method = LayerGradientXActivation(subject.model, subject.model.get_input_embeddings())
         given = TextTokenInput(case.prompt, subject.tokenizer)
         found = LLMGradientAttribution(method, subject.tokenizer).attribute(given, torch.tensor(case.answer_ids))
         return found.token_attr.tolist()
 
     def integrated_gradients(case: Case) -> Matrix:
-        """Step by step by hand: its class for answers leaves the answer's tokens where they are on the way."""
+        """Step by step by hand, because captum's class for answers does not change the answer's tokens."""
 
         def log_probability(embeddings: Any) -> Any:
             return subject.model(inputs_embeds=embeddings, use_cache=False).logits[:, -1].log_softmax(-1)
@@ -153,8 +153,8 @@ PEERS: dict[str, Callable[[Path], tuple[Subject, dict[str, Method]]]] = {
 }
 
 
-def answer(methods: dict[str, Method], asked: dict[str, Any]) -> dict[str, Any]:
-    method, case = methods[asked["method"]], Case(**asked["case"])
+def answer(methods: dict[str, Method], request: dict[str, Any]) -> dict[str, Any]:
+    method, case = methods[request["method"]], Case(**request["case"])
     began = time.process_time()
     scores = method(case)
     return {"cpu": time.process_time() - began, "scores": scores}

@@ -1,4 +1,4 @@
-"""AOPC and log-odds for all methods that read the plain gradient: the benchmark's way against one text at a time.
+"""AOPC and log-odds for all methods that read the plain gradient: the benchmark compared with one text at a time.
 
     python benchmarks/bench_throughput.py                     # made-up sentences, the embedded model
     python benchmarks/bench_throughput.py --texts FILE.tsv    # any data file that `tokenlight bench` reads
@@ -35,9 +35,9 @@ TAILS = ("", "from start to finish", "despite its small budget", "even for those
 
 
 def plain_methods(explainer: tl.Explainer) -> list[str]:
-    """Those that read the plain pass and nothing else."""
+    """Methods that only read plain passes."""
     entries = [entry for entry in METHODS.values() if entry.fits(explainer.inner)]
-    return [entry.name for entry in entries if entry.passes and all(one.rules is None for one in entry.passes)]
+    return [entry.name for entry in entries if entry.passes and all(pass_.rules is None for pass_ in entry.passes)]
 
 
 def sentences(count: int) -> list[str]:
@@ -59,16 +59,16 @@ def transcribed(explainer: tl.Explainer, text: str, method: str) -> tuple[float,
     tokenized_text = explainer.encode([text])[0]
     words = [i for i in order(explanation.scores) if not tokenized_text.special[i]]
     label = list(explainer.task.labels.values()).index(explanation.target)
-    whole = probability(explainer, tokenized_text.input_ids, label)
+    full_probability = probability(explainer, tokenized_text.input_ids, label)
     falls, odds = [], []
     for share in TENTHS:
-        gone = set(words[: round_share_up(len(words), share)])
+        removed = set(words[: round_share_up(len(words), share)])
         mask = explainer.tokenizer.mask_token_id
         point = probability(
-            explainer, [mask if i in gone else token for i, token in enumerate(tokenized_text.input_ids)], label
+            explainer, [mask if i in removed else token for i, token in enumerate(tokenized_text.input_ids)], label
         )
-        falls.append(whole - point)
-        odds.append(torch.log(point / whole))
+        falls.append(full_probability - point)
+        odds.append(torch.log(point / full_probability))
     return float(torch.stack(falls).mean()), float(torch.stack(odds).mean())
 
 
@@ -78,12 +78,12 @@ def probability(explainer: tl.Explainer, ids: list[int], label: int) -> Tensor:
 
 
 def together(explainer: tl.Explainer, texts: Sequence[str], methods: Sequence[str]) -> Tensor:
-    """The same numbers from the benchmark's own chunks, without its controls."""
+    """The same values from the benchmark's chunks, without its controls."""
     method_configs = {name: MethodConfig(METHODS[name], {}) for name in methods}
     plan = MeasuringPlan(explainer, clean(["aopc", "log_odds"]), method_configs)
     examples = [Example(str(i), text) for i, text in enumerate(texts)]
-    parts = split_into_chunks(lambda: iter(examples), CHUNK_ROWS)
-    records = [record for part in parts for record in measure_chunk(plan, part).records]
+    chunks = split_into_chunks(lambda: iter(examples), CHUNK_ROWS)
+    records = [record for chunk in chunks for record in measure_chunk(plan, chunk).records]
     values = [[list(record["methods"][name]["values"].values()) for record in records] for name in methods]
     return torch.tensor(values)
 

@@ -1,4 +1,4 @@
-"""Ours beside captum in ONE process, by turns, one thread: processes alone differ by a quarter on some machines.
+"""Comparison with captum in ONE process, alternating, one thread: separate processes differ by 25 % on some machines.
 
     pip install --no-deps --target FOLDER captum==0.9.0
     PYTHONPATH=FOLDER python benchmarks/beside_captum.py --models embedded bert-base PATH/TO/smollm2
@@ -73,8 +73,8 @@ def our_methods(subject: Subject, texts: Sequence[str], steps: int) -> dict[str,
 
 
 def ratios(ours: Callable[[], object], theirs: Callable[[], object], rounds: int) -> list[float]:
-    """Of processor times within a round; who begins changes from round to round."""
-    found = []
+    """Ratios of processor times in each round; the order alternates between rounds."""
+    values = []
     for turn in range(rounds + 1):
         seconds = {}
         for name, run in [("ours", ours), ("theirs", theirs)][:: 1 if turn % 2 else -1]:
@@ -82,8 +82,8 @@ def ratios(ours: Callable[[], object], theirs: Callable[[], object], rounds: int
             run()
             seconds[name] = time.process_time() - began
         if turn:  # the first round warms up
-            found.append(seconds["ours"] / seconds["theirs"])
-    return sorted(found)
+            values.append(seconds["ours"] / seconds["theirs"])
+    return sorted(values)
 
 
 def long_text(subject: Subject, sentences: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What explaining a corpus costs: texts per second against one at a time, where the time goes, memory over time.
+"""Costs of explaining a corpus: texts per second compared with one at a time, shares of the time, memory over time.
 
     python benchmarks/corpus.py                                     # made-up sentences, the embedded model
     python benchmarks/corpus.py --texts FILE.tsv --count 2000       # any file that `tokenlight explain-file` reads
@@ -38,7 +38,7 @@ GOAL = 0.8  # of the time inside passes
 
 @dataclass
 class Stopwatch:
-    """Processor time in some functions, each second once however deep they are nested; without that of `others`."""
+    """Processor time in functions, counted once for nested calls, without that of `others`."""
 
     others: "Stopwatch | None" = None
     seconds: float = 0.0
@@ -62,7 +62,7 @@ class Stopwatch:
 
 @contextmanager
 def timing() -> Iterator[tuple[Stopwatch, Stopwatch]]:
-    """Inside, forward and backward passes are timed, and what methods compute from what was recorded."""
+    """Inside, passes are timed, and the computations of methods on recorded signals."""
     passes = Stopwatch()
     reading = Stopwatch(passes)
     forward, backward, read = InstrumentedModel.run, torch.autograd.grad, run.read_parts
@@ -84,7 +84,7 @@ def resident() -> float:
 
 @dataclass
 class Measured:
-    """Both ways on the same machine, by turns."""
+    """Measurements of both ways, alternating on the same machine."""
 
     alone_texts: int = 0
     alone_seconds: float = 0.0
@@ -144,10 +144,10 @@ def main() -> None:
     Measured().alone(explainer, ["to warm up"], methods)
     measured = Measured()
     with tempfile.TemporaryDirectory() as folder:
-        for part in split_into_chunks(partial(read_texts, source), args.chunk_rows):
-            texts = [row.text for _, row in part.rows[::every] if isinstance(row, Example)]
+        for chunk in split_into_chunks(partial(read_texts, source), args.chunk_rows):
+            texts = [row.text for _, row in chunk.rows[::every] if isinstance(row, Example)]
             measured.alone(explainer, texts, methods)
-            measured.part(ShardWriter(plan, Path(folder), {}), part)
+            measured.part(ShardWriter(plan, Path(folder), {}), chunk)
         size = sum(path.stat().st_size for path in Path(folder).glob("parts/*"))
     print(f"{len(methods)} methods ({', '.join(methods)}), {torch.get_num_threads()} threads")
     measured.report()

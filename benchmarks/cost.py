@@ -3,7 +3,7 @@
     python benchmarks/cost.py                 # a BERT of MiniLM's size with random weights
     python benchmarks/cost.py --model PATH    # any sequence classifier
     python benchmarks/cost.py --llama         # a small Llama classifier
-    python benchmarks/cost.py --relu --methods guided_backpropagation atman    # ReLUs in place of GELUs; these methods
+    python benchmarks/cost.py --relu --methods guided_backpropagation atman    # ReLUs instead of GELUs; these methods
 
 Times are medians of interleaved repetitions on one machine; read the ratios, not the milliseconds.
 """
@@ -71,7 +71,7 @@ def build(args: argparse.Namespace) -> PreTrainedModel:
 
 
 def gradient_x_input(model: PreTrainedModel, ids: Tensor) -> Tensor:
-    """The lower bound: what one writes by hand, without any library."""
+    """The lower bound: gradient x input written by hand, without any library."""
     embeddings = model.get_input_embeddings()(ids).detach().requires_grad_()
     logits = model(inputs_embeds=embeddings, attention_mask=torch.ones_like(ids)).logits
     (grad,) = torch.autograd.grad(logits[:, 1].sum(), embeddings)
@@ -84,7 +84,7 @@ def run(model: PreTrainedModel, inputs: Batch, plan: PassPlan) -> None:
 
 
 def measure(tasks: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median seconds of each, interleaved so that noise hits all alike."""
+    """Median seconds of each task; tasks are interleaved, so that noise affects all equally."""
     times: dict[str, list[float]] = {name: [] for name in tasks}
     for turn in range(repeats + 1):
         for name, task in tasks.items():
@@ -98,7 +98,7 @@ def measure(tasks: dict[str, Callable[[], object]], repeats: int) -> dict[str, f
 def table_for(
     model: PreTrainedModel, eager: PreTrainedModel, batch: int, length: int, repeats: int, methods: Sequence[str] = ()
 ) -> Table:
-    """Of these methods, or of all that read recorded passes."""
+    """A table of these methods, or of all that read recorded passes."""
     ids = torch.randint(5, model.config.vocab_size, (batch, length))
     inputs = Batch(ids, torch.ones_like(ids))
     target = BatchTarget(task_of(model), (ResolvedTarget((1,)),) * batch)
@@ -124,7 +124,7 @@ def table_for(
 
 
 def together_or_alone(model: PreTrainedModel, repeats: int) -> str:
-    """64 short texts in one call against one at a time."""
+    """The speed of 64 short texts in one call, relative to one at a time."""
     ids = torch.randint(5, model.config.vocab_size, (64, 12))
 
     def explain(rows: Tensor) -> None:
@@ -140,25 +140,25 @@ def together_or_alone(model: PreTrainedModel, repeats: int) -> str:
 
 
 def integrated_gradients(model: PreTrainedModel, ids: Tensor, steps: int) -> Tensor:
-    """By hand, from the padding token: the prediction, then all steps of all texts, 32 of them at a time."""
+    """Integrated gradients by hand, with padding as baseline: the prediction, then all steps, 32 inputs at a time."""
     embeddings, mask = model.get_input_embeddings(), torch.ones_like(ids)
     points, weights = (torch.tensor(numbers) for numbers in numpy.polynomial.legendre.leggauss(steps))
     with torch.no_grad():
         label = model(input_ids=ids, attention_mask=mask).logits.argmax(-1)
     text, origin = embeddings(ids), embeddings(torch.zeros_like(ids))
     total = torch.zeros_like(text)
-    for some in torch.arange(steps).split(max(1, 32 // len(ids))):
-        places = origin + ((points[some] + 1) / 2).float()[:, None, None, None] * (text - origin)
-        flat = places.flatten(0, 1).requires_grad_()
-        logits = model(inputs_embeds=flat, attention_mask=mask.repeat(len(some), 1)).logits
-        score = logits.gather(1, label.repeat(len(some))[:, None]).sum()
+    for indices in torch.arange(steps).split(max(1, 32 // len(ids))):
+        points_between = origin + ((points[indices] + 1) / 2).float()[:, None, None, None] * (text - origin)
+        flat = points_between.flatten(0, 1).requires_grad_()
+        logits = model(inputs_embeds=flat, attention_mask=mask.repeat(len(indices), 1)).logits
+        score = logits.gather(1, label.repeat(len(indices))[:, None]).sum()
         (grad,) = torch.autograd.grad(score, flat)
-        total += ((weights[some] / 2).float()[:, None, None, None] * grad.view(places.shape)).sum(0)
+        total += ((weights[indices] / 2).float()[:, None, None, None] * grad.view(points_between.shape)).sum(0)
     return ((text - origin) * total).sum(-1)
 
 
 def integrated(model: PreTrainedModel, batch: int, length: int, steps: int, repeats: int) -> str:
-    """Ours also knows what the model says of the baseline, for the check of completeness."""
+    """The ratio for integrated gradients; tokenlight also computes the baseline's score, to check completeness."""
     ids = torch.randint(5, model.config.vocab_size, (batch, length))
     plan = plan_passes(
         BatchTarget(task_of(model), (ResolvedTarget(),) * batch),

@@ -88,8 +88,8 @@ def main() -> None:
         base = in_fresh_process("forward", length)
         cells = []
         for name in CASES:
-            found = in_fresh_process(name, length)
-            cells.append(f"{found['ratio']:.1f}, {max(0.0, found['peak'] - base['peak']) / 2**20:.0f} MiB")
+            result = in_fresh_process(name, length)
+            cells.append(f"{result['ratio']:.1f}, {max(0.0, result['peak'] - base['peak']) / 2**20:.0f} MiB")
         table.add_row(str(length), *cells)
     Console().print(table)
 

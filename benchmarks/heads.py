@@ -32,13 +32,13 @@ def made_up(count: int) -> list[str]:
 
 
 def bare_forward(explainer: tl.Explainer, texts: list[str]) -> None:
-    """By hand: tokenize, sort by length, run the model with its own attention."""
+    """Forward passes by hand: tokenize, sort by length, run the model with its own attention."""
     rows = explainer.tokenizer(texts)["input_ids"]
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     with torch.inference_mode():
         for start in range(0, len(order), 64):
-            some = [rows[i] for i in order[start : start + 64]]
-            explainer.model(**explainer.tokenizer.pad({"input_ids": some}, return_tensors="pt"))
+            batch_rows = [rows[i] for i in order[start : start + 64]]
+            explainer.model(**explainer.tokenizer.pad({"input_ids": batch_rows}, return_tensors="pt"))
 
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -1,4 +1,4 @@
-"""Do the benchmark's intervals and marks keep their promise? Coverage, family-wise error and power, by simulation.
+"""Coverage, family-wise error and power of the benchmark's intervals and tests, by simulation.
 
     python benchmarks/intervals.py [--tables 500]
 
@@ -45,23 +45,23 @@ DISTRIBUTIONS: dict[str, tuple[Draw, float]] = {  # name: values, and their mean
 
 
 def percentile_interval(values: Array, weights: Array) -> Array:
-    """[2, column] as tables had it before."""
+    """[2, column] the former intervals: percentiles of the bootstrap."""
     means = [times @ (weights * values) / (times @ weights) for times in resample(len(values), 0, DRAWS)]
     return np.quantile(np.concatenate(means), (0.025, 0.975), axis=0)
 
 
 def level_before(best: int, values: Array, seed: int, draws: int = 500) -> Array:
-    """[method] bool as tables had it before: by the largest difference of any pair in the bootstrap's own errors."""
-    means = np.concatenate([times @ values / len(values) for times in resample(len(values), seed, draws)])
-    apart = means[:, :, None] - means[:, None, :]
-    error, own = apart.std(0), values.mean(0)
-    centered = np.abs(apart - (own[:, None] - own))
+    """[method] bool the former test: by the largest difference of any pair, in units of the bootstrap's errors."""
+    resampled = np.concatenate([times @ values / len(values) for times in resample(len(values), seed, draws)])
+    differences = resampled[:, :, None] - resampled[:, None, :]
+    error, means = differences.std(0), values.mean(0)
+    centered = np.abs(differences - (means[:, None] - means))
     largest = np.divide(centered, error, out=np.zeros_like(centered), where=error > 0).max((1, 2))
-    return np.abs(own - own[best]) <= np.quantile(largest, 0.95) * error[:, best]
+    return np.abs(means - means[best]) <= np.quantile(largest, 0.95) * error[:, best]
 
 
 def coverage(name: str, number: int, tables: int) -> tuple[float, float]:
-    """Of the intervals, now and before; an interval that is not known claims nothing and does not count."""
+    """The coverage of the present and the former intervals; unknown intervals do not count."""
     generator = np.random.default_rng(number)
     draw, mean = DISTRIBUTIONS[name]
     values = draw(generator, (number, tables))
@@ -82,17 +82,19 @@ def equal_methods(kind: str, shared: float, generator: np.random.Generator, shap
     What all methods have in common is not simulated: it is not in the paired differences.
     """
     texts, methods = shape
-    own, common = np.sqrt(1 - shared), np.sqrt(shared)
+    individual, common = np.sqrt(1 - shared), np.sqrt(shared)
     groups, group = (texts, (methods + 2) // 3), np.arange(methods) // 3
     if kind == "exponential":
-        return common * generator.exponential(size=groups)[:, group] + own * generator.exponential(size=shape)
+        return common * generator.exponential(size=groups)[:, group] + individual * generator.exponential(size=shape)
     normal = common * generator.normal(size=groups)[:, group]
     if kind == "0-1, p = 0.9":
-        return (normal + own * generator.normal(size=shape) < NORMAL_AT_90).astype(float)
+        return (normal + individual * generator.normal(size=shape) < NORMAL_AT_90).astype(float)
     if kind == "skewed differences":  # a third of the methods fails on a few texts, a third excels on a few
         sign = np.array([0, 1, -1])[np.arange(methods) % 3]
-        return normal + own * (sign * (generator.exponential(size=shape) - 1) + 0.2 * generator.normal(size=shape))
-    return normal + own * generator.normal(size=shape)
+        return normal + individual * (
+            sign * (generator.exponential(size=shape) - 1) + 0.2 * generator.normal(size=shape)
+        )
+    return normal + individual * generator.normal(size=shape)
 
 
 def called_worse(

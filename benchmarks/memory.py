@@ -1,4 +1,4 @@
-"""Peak memory and time with and without low_memory, beside what was estimated. Linux only.
+"""Peak memory and time with and without low_memory, compared with the estimate. Linux only.
 
     python benchmarks/memory.py                   # BERT-base at 512 tokens, one twice as deep, SmolLM2's words
     python benchmarks/memory.py --case '{"layers": 24, "tokens": 256}'   # one case; prints JSON
@@ -121,13 +121,13 @@ def measure(case: Case) -> Measured:
 
 
 def resident(name: str) -> int:
-    """A line of the process's status, in bytes."""
+    """A value of the process's status, in bytes."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(lines[name].split()[0]) * 1024
 
 
 def measure_apart(case: Case) -> Measured:
-    """In a process of its own."""
+    """Measure a case in a separate process."""
     surroundings = {"MALLOC_MMAP_THRESHOLD_": "65536", **os.environ}
     command = [sys.executable, __file__, "--case", json.dumps(asdict(case))]
     done = subprocess.run(command, env=surroundings, capture_output=True, text=True)
@@ -137,7 +137,7 @@ def measure_apart(case: Case) -> Measured:
 
 
 def compare(title: str, column: str, pairs: list[tuple[str, Case, Case]]) -> Table:
-    """Each case beside the one that saves memory."""
+    """A table of cases, each with the one that saves memory."""
     table = Table(title=title)
     for name in ("case", "peak MB", column, "memory", "time", "estimated / measured"):
         table.add_column(name, justify="left" if name == "case" else "right")

@@ -1,4 +1,4 @@
-"""Ours beside other libraries: the same models, texts, targets and machine, one thread, in one run. Linux only.
+"""Comparison with other libraries: the same models, texts, targets and machine, one thread, in one run. Linux only.
 
     python benchmarks/peers.py --setup --envs ENVS                 # an environment for each peer; takes a while
     python benchmarks/peers.py --envs ENVS --texts FILE -o FOLDER  # one text a line; default: 24 sentences
@@ -33,11 +33,11 @@ TEXTS = Path(__file__).with_name("peers_texts.txt")
 
 
 class PeerError(Exception):
-    """A library could not do it; the message is one line."""
+    """An error of a library, as one line."""
 
 
 class Peer:
-    """A library that waits in a process of its own."""
+    """A library in a separate process that waits for requests."""
 
     def __init__(self, name: str, python: Path, folder: Path, log: Path, runner: Path = RUNNER):
         self.name, self.log = name, log
@@ -68,10 +68,10 @@ class Peer:
         line = self.process.stdout.readline()
         if not line:
             raise PeerError(f"its process ended with exit code {self.process.wait()}; see {self.log.name}")
-        found = json.loads(line)
-        if "error" in found:
-            raise PeerError(found["error"])
-        return found
+        response = json.loads(line)
+        if "error" in response:
+            raise PeerError(response["error"])
+        return response
 
     def close(self) -> None:
         assert self.process.stdin
@@ -96,20 +96,20 @@ class Task:
     failed: str | None = None
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def request(self) -> dict[str, Any]:
         return {"method": self.method, "texts": self.texts, "targets": self.targets}
 
     def run(self) -> None:
-        if found := self._try("run", **self.asked):
-            self.scores = found["scores"]
-            self.seconds.append(found["cpu"])
+        if response := self._try("run", **self.request):
+            self.scores = response["scores"]
+            self.seconds.append(response["cpu"])
 
     def measure_memory(self) -> None:
-        if not self.for_agreement_only and (found := self._try("memory", warming=self.warming, **self.asked)):
-            self.peak = found["bytes"]
+        if not self.for_agreement_only and (response := self._try("memory", warming=self.warming, **self.request)):
+            self.peak = response["bytes"]
 
     def warm_up(self) -> None:
-        self._try("run", **self.asked | (self.warming if self.method in MANY_PASSES else {}))
+        self._try("run", **self.request | (self.warming if self.method in MANY_PASSES else {}))
 
     def _try(self, do: str, **what: Any) -> dict[str, Any] | None:
         if self.failed:
@@ -122,7 +122,7 @@ class Task:
 
     @property
     def for_agreement_only(self) -> bool:
-        """Ours runs one text at a time there, which no one would."""
+        """Whether the task is only for agreement, because tokenlight runs one text at a time there."""
         return self.peer.name == OURS and self.method == OF_PROBABILITY
 
     @property
@@ -132,7 +132,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Bench:
-    """One model and what is asked about it."""
+    """One model and the tasks on it."""
 
     model: str
     folder: Path
@@ -153,7 +153,9 @@ class Bench:
             for task in tasks:
                 task.warm_up()
             for turn in range(self.rounds):
-                first = turn % len(tasks)  # nobody always comes after the same one, whose traces are in the caches
+                first = turn % len(
+                    tasks
+                )  # so that tasks do not always follow the same task, whose data is in the caches
                 for task in tasks[first:] + tasks[:first]:
                     if not turn or not task.for_agreement_only:
                         task.run()
@@ -164,7 +166,7 @@ class Bench:
         return [*self.compare(tasks), *different, *results]
 
     def start(self) -> tuple[list[Peer], list[Result]]:
-        """Ours first. Those that cannot are results, too."""
+        """Results, tokenlight first; errors are results, too."""
         peers, failed = [Peer(OURS, self.pythons[OURS], self.folder, self.log)], []
         for name, python in self.pythons.items():
             if name != OURS:
@@ -175,7 +177,7 @@ class Bench:
         return peers, failed
 
     def same_model(self, peers: list[Peer], targets: list[int]) -> tuple[list[Peer], list[Result]]:
-        """Whoever computes other logits from the folder has another model, and is not compared."""
+        """Exclude libraries whose transformers computes other logits from the model's folder."""
         ours = peers[0].ask("logits", texts=self.texts, targets=targets)["logits"]
         same, different = [], []
         for peer in peers:

@@ -1,4 +1,4 @@
-"""What peers have in common: one model from a folder, batches of equal size, the explained logit, peak memory."""
+"""Functions shared by all peers: a model from a folder, batches of equal size, the explained logit, peak memory."""
 
 import ctypes
 import gc
@@ -64,19 +64,19 @@ class Subject:
 
     @torch.no_grad()
     def plain_logits(self, texts: Sequence[str], targets: Sequence[int]) -> list[float]:
-        """To see that every environment runs the same model."""
+        """Logits, to check that every environment runs the same model."""
         batch = self.encode(texts)
         found = self.logits(self.embed(batch.ids), batch.mask)
         return found[torch.arange(len(texts)), torch.tensor(targets)].tolist()
 
     @torch.no_grad()
     def choose(self, texts: Sequence[str]) -> list[int]:
-        """What the model says."""
+        """The predicted classes."""
         batch = self.encode(texts)
         return self.logits(self.embed(batch.ids), batch.mask).argmax(1).tolist()
 
     def touch(self) -> None:
-        """All weights are in memory."""
+        """Read all weights, so that they are in memory."""
         for weight in self.model.parameters():
             weight.sum()
 
@@ -95,19 +95,21 @@ def load(folder: Path) -> Subject:
 def in_batches(
     subject: Subject, texts: Sequence[str], targets: Sequence[int], run: Callable[[Tokens, Tensor], Tensor]
 ) -> list[list[float]]:
-    """Texts of similar length together, results in the order of the texts, without padding."""
+    """Scores of texts in batches of similar length; results are in the order of the texts, without padding."""
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    found: dict[int, list[float]] = {}
+    scores_by_index: dict[int, list[float]] = {}
     for first in range(0, len(order), BATCH):
-        some = order[first : first + BATCH]
-        batch = subject.encode([texts[i] for i in some])
-        scores = run(batch, torch.tensor([targets[i] for i in some])).detach()
-        found |= {i: row[mask.bool()].tolist() for i, row, mask in zip(some, scores, batch.mask, strict=True)}
-    return [found[i] for i in range(len(texts))]
+        indices = order[first : first + BATCH]
+        batch = subject.encode([texts[i] for i in indices])
+        scores = run(batch, torch.tensor([targets[i] for i in indices])).detach()
+        scores_by_index |= {
+            i: row[mask.bool()].tolist() for i, row, mask in zip(indices, scores, batch.mask, strict=True)
+        }
+    return [scores_by_index[i] for i in range(len(texts))]
 
 
 def resident(name: str) -> int:
-    """A line of the process's status, in bytes."""
+    """A value of the process's status, in bytes."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(lines[name].split()[0]) * 1024
 
@@ -141,7 +143,7 @@ def peak_of(prepare: Callable[[], object], task: Callable[[], object]) -> int:
 
 
 def give_back_memory() -> None:
-    """glibc would keep freed memory for itself, and the resident memory would say nothing."""
+    """Return freed memory to the system: glibc keeps it, which would distort the resident memory."""
     threshold_of_pieces, size = -3, 65536
     ctypes.CDLL(None).mallopt(threshold_of_pieces, size)
 

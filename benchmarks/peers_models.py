@@ -30,7 +30,7 @@ def python_of(envs: Path, peer: str) -> Path:
 
 
 def set_up(envs: Path, peers: list[str]) -> dict[str, str]:
-    """An environment for each; {peer: why it could not be made}."""
+    """Make an environment for each peer; returns {peer: error}."""
     failed = {}
     for peer in peers:
         print(f"{peer}: {' '.join(REQUIREMENTS[peer])}", flush=True)
@@ -92,7 +92,7 @@ def save_tiny(kind: str, folder: Path) -> None:
 
 
 def make_readable(folder: Path) -> None:
-    """Two names that transformers 4 does not know, told in the way that both releases read."""
+    """Write two settings in a form that transformers 4 and 5 read."""
     path = folder / "config.json"
     config = json.loads(path.read_text())
     if "rope_parameters" in config:

@@ -208,17 +208,17 @@ PEERS: dict[str, tuple[Callable[[Path], tuple[Subject, dict[str, Method]]], str]
 }
 
 
-def answer(subject: Subject, methods: dict[str, Method], asked: dict[str, Any]) -> dict[str, Any]:
-    texts = asked["texts"]
-    if asked["do"] == "choose":
+def answer(subject: Subject, methods: dict[str, Method], request: dict[str, Any]) -> dict[str, Any]:
+    texts = request["texts"]
+    if request["do"] == "choose":
         return {"targets": subject.choose(texts)}
-    targets = asked["targets"]
-    if asked["do"] == "logits":
+    targets = request["targets"]
+    if request["do"] == "logits":
         return {"logits": subject.plain_logits(texts, targets)}
-    method = methods[asked["method"]]
-    if asked["do"] == "memory":
+    method = methods[request["method"]]
+    if request["do"] == "memory":
         subject.touch()
-        return {"bytes": peak_of(lambda: method(**asked["warming"]), lambda: method(texts, targets))}
+        return {"bytes": peak_of(lambda: method(**request["warming"]), lambda: method(texts, targets))}
     cpu, began = time.process_time(), time.perf_counter()
     scores = method(texts, targets)
     return {"seconds": time.perf_counter() - began, "cpu": time.process_time() - cpu, "scores": scores}

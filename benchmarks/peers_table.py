@@ -1,4 +1,4 @@
-"""What benchmarks/peers.py found, as a table for the terminal and as Markdown."""
+"""Results of benchmarks/peers.py, as a table for the terminal and as Markdown."""
 
 import statistics
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ COLUMNS = ("library", "method", "texts/s", "from – to", "peak MB", "ours is", 
 
 @dataclass(frozen=True)
 class Result:
-    """A method of a library on a model, or why there is none."""
+    """The result of a method of a library on a model, or an error."""
 
     model: str
     peer: str

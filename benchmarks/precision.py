@@ -1,4 +1,4 @@
-"""Does rounding decide? The z+ methods as users get them, and in plain float32, against full double precision.
+"""Rounding errors of the z+ methods, as used by default and in plain float32, relative to full double precision.
 
     python benchmarks/precision.py SENTENCES.tsv [--column text_a] [--count 200]
 
@@ -36,8 +36,8 @@ def spearman(a: Tensor, b: Tensor) -> float:
 
 
 def single(method: Method) -> Method:
-    """The same method without double precision of its own."""
-    return replace(method, passes=tuple(replace(one, double=False) for one in method.passes))
+    """The method without passes in double precision."""
+    return replace(method, passes=tuple(replace(pass_, double=False) for pass_ in method.passes))
 
 
 def main() -> None:

@@ -49,7 +49,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Shape:
-    """What the arithmetic of a forward pass needs."""
+    """The sizes that determine the operations of a forward pass."""
 
     weights: int  # of the matrices that every token goes through
     layers: int
@@ -71,7 +71,7 @@ class Shape:
 
 
 def measure(tasks: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median seconds of the processor."""
+    """Median processor seconds of each task."""
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     for turn in range(repeats + 1):
         for name, task in tasks.items():
@@ -80,7 +80,7 @@ def measure(tasks: dict[str, Callable[[], object]], repeats: int) -> dict[str, f
             began = time.process_time()
             task()
             seconds[name].append(time.process_time() - began)
-    return {name: statistics.median(found[1:] or found) for name, found in seconds.items()}
+    return {name: statistics.median(times[1:] or times) for name, times in seconds.items()}
 
 
 def cells(
@@ -99,16 +99,16 @@ def cells(
 
     tasks: dict[str, Callable[[], object]] = {"forward": forward} | {method: explain(method) for method in methods}
     flops = Shape.of(model).flops(texts, tokens)
-    found = measure(tasks, repeats)
+    seconds_by_method = measure(tasks, repeats)
     print(f"{table}: {name}, {texts} × {tokens}", file=sys.stderr, flush=True)
-    for method, seconds in found.items():
-        yield Cell(table, name, texts, tokens, method, seconds, seconds / found["forward"], flops)
+    for method, seconds in seconds_by_method.items():
+        yield Cell(table, name, texts, tokens, method, seconds, seconds / seconds_by_method["forward"], flops)
 
 
 def by_length(embedded: PreTrainedModel, repeats: int) -> Iterator[Cell]:
     for tokens in LENGTHS:
-        some = [name for name in ONE_PASS if name != "alti" or tokens <= 256]
-        yield from cells("length", "embedded", embedded, max(1, TOGETHER // tokens), tokens, some, repeats)
+        methods = [name for name in ONE_PASS if name != "alti" or tokens <= 256]
+        yield from cells("length", "embedded", embedded, max(1, TOGETHER // tokens), tokens, methods, repeats)
 
 
 def by_passes(embedded: PreTrainedModel, repeats: int) -> Iterator[Cell]:
@@ -126,12 +126,12 @@ def by_model(models: dict[str, PreTrainedModel], repeats: int) -> Iterator[Cell]
         yield from cells("model", name, model, TOGETHER // 32, 32, methods, repeats)
 
 
-def show(table: str, found: Sequence[Cell]) -> None:
-    """Also as Markdown."""
+def show(table: str, cells_of_table: Sequence[Cell]) -> None:
+    """Print a table, also as Markdown."""
     columns = ("model", "texts × tokens", "method", "texts/s", "× forward", "GFLOP/s of the forward pass")
     shown = Table(*columns, title=f"by {table}")
     print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-    for cell in found:
+    for cell in cells_of_table:
         rate = f"{cell.flops / cell.seconds / 1e9:.1f}" if cell.method == "forward" else ""
         sizes = f"{cell.texts} × {cell.tokens}"
         row = (cell.model, sizes, cell.method, f"{cell.texts / cell.seconds:.3g}", f"{cell.forwards:.2f}", rate)
@@ -149,22 +149,22 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(0)
     embedded = tl.load().model
-    found: list[Cell] = []
+    all_cells: list[Cell] = []
     if args.only in (None, "length"):
-        found += list(by_length(embedded, args.repeats))
+        all_cells += list(by_length(embedded, args.repeats))
     if args.only in (None, "batch"):
-        found += list(by_batch(embedded, args.repeats))
+        all_cells += list(by_batch(embedded, args.repeats))
     if args.only in (None, "passes"):
-        found += list(by_passes(embedded, args.repeats))
+        all_cells += list(by_passes(embedded, args.repeats))
     if args.only in (None, "model"):
         models = {"embedded": embedded, "BERT-base": BertForSequenceClassification(BertConfig()).eval()}
         if args.smollm2:
             models["SmolLM2-135M"] = tl.load(args.smollm2).model
-        found += list(by_model(models, args.repeats))
-    for table in dict.fromkeys(cell.table for cell in found):
-        show(table, [cell for cell in found if cell.table == table])
+        all_cells += list(by_model(models, args.repeats))
+    for table in dict.fromkeys(cell.table for cell in all_cells):
+        show(table, [cell for cell in all_cells if cell.table == table])
     if args.output:
-        args.output.write_text(json.dumps([asdict(cell) for cell in found], indent=1) + "\n")
+        args.output.write_text(json.dumps([asdict(cell) for cell in all_cells], indent=1) + "\n")
 
 
 if __name__ == "__main__":

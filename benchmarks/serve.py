@@ -1,4 +1,4 @@
-"""How long the page waits for a change of the head mask, with HTTP, on the embedded model.
+"""Latency of the page after a change of the head mask, with HTTP, on the embedded model.
 
     python benchmarks/serve.py                     # a sentence of about 20 tokens; the aim is 100 ms
     python benchmarks/serve.py --model PATH --text "..."
@@ -28,14 +28,14 @@ Heads = list[list[int]]
 
 
 def other_heads(layers: int, heads: int) -> Iterator[Heads]:
-    """Random masks, each unlike those before."""
+    """Random masks, all different."""
     generator = torch.Generator().manual_seed(0)
     while True:
         yield torch.randint(0, 2, (layers, heads), generator=generator).tolist()
 
 
 def ask(connection: http.client.HTTPConnection, route: str, question: dict[str, object]) -> list[dict[str, object]]:
-    """The lines of an answer."""
+    """The JSON lines of a response."""
     connection.request("POST", f"/api/{route}", json.dumps(question), {"Content-Type": "application/json"})
     lines = [json.loads(line) for line in connection.getresponse().read().splitlines()]
     if any(line.get("event") == "failed" or "error" in line for line in lines):
@@ -89,16 +89,16 @@ def main() -> None:
     args = parser.parse_args()
     explainer = tl.load(args.model)
     server, port = start(explainer)
-    found = measure(explainer, port, args.text, args.repeats)
+    milliseconds = measure(explainer, port, args.text, args.repeats)
     server.should_exit = True
     tokens = len(explainer.encode([args.text])[0])
     table = Table(title=f"one text of {tokens} tokens, {torch.get_num_threads()} threads, {args.repeats} repetitions")
     for column in ("what", "ms", "ratio to explainer.explain"):
         table.add_column(column, justify="left" if column == "what" else "right")
-    for name, value in found.items():
-        table.add_row(name, f"{value:.1f}", f"{value / found['explainer.explain']:.2f}")
+    for name, value in milliseconds.items():
+        table.add_row(name, f"{value:.1f}", f"{value / milliseconds['explainer.explain']:.2f}")
     Console().print(table)
-    changed = found["change of the head mask"]
+    changed = milliseconds["change of the head mask"]
     print(f"a change of the head mask takes {changed:.0f} ms of processor time (aim: {AIM} ms)")
 
 
