@@ -122,4 +122,4 @@ def test_sanity_prints_and_draws(checkpoint, data, tmp_path):
     assert lines[-2].split()[0] == "embeddings"
     assert lines[-1].startswith("Towards 0 is good")
     assert figure.read_text().startswith("<?xml")
-    assert "a figure's name ends in" in fail("sanity", checkpoint, data, "--figure", "a.gif")
+    assert "the name of a figure must end in" in fail("sanity", checkpoint, data, "--figure", "a.gif")

@@ -117,7 +117,7 @@ def test_files_that_would_end_their_element_are_refused(monkeypatch, tmp_path):
     (tmp_path / "static").mkdir()
     (tmp_path / "static" / "style.css").write_text("a { content: '</STYLE>' }")
     monkeypatch.setattr(interactive, "files", lambda package: tmp_path)
-    with pytest.raises(ValueError, match=r"style\.css holds what would end"):
+    with pytest.raises(ValueError, match=r"style\.css has a string that would end"):
         interactive.static("style.css")
 
 

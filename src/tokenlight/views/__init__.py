@@ -1,1 +1,1 @@
-"""Results drawn: in the terminal, as HTML, LaTeX, figures and reports. Pure functions of results."""
+"""Views of results: in the terminal, as HTML, LaTeX, figures and reports. Pure functions of results."""

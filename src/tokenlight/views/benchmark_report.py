@@ -63,7 +63,7 @@ details {{ font-size: 13px }} pre {{ white-space: pre-wrap; overflow-wrap: anywh
 
 
 def write_views(table: Table, folder: Path, examples: Sequence[Sequence[Explanation]]) -> list[Path]:
-    """Into a run's folder: table.md, table.tex, table.csv, report.html, bad_rows.jsonl; each whole or not at all."""
+    """Write to a run's folder: table.md, table.tex, table.csv, report.html, bad_rows.jsonl; each atomically."""
     bad = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in table.run.bad)
     texts = (markdown(table), latex(table), comma_separated(table), report(table, examples), bad)
     documents = dict(zip(VIEWS, texts, strict=True))
@@ -76,14 +76,14 @@ def report(table: Table, examples: Sequence[Sequence[Explanation]]) -> str:
     """The page."""
     styles = styles_of([line.label for line in table.methods], [line.label for line in table.controls])
     title = "Which explanation can you trust?"
-    parts = [
+    sections = [
         f"<section>{results_table(table, styles)}{keys(table)}</section>",
         charts(table, styles),
         heatmaps(table, examples),
         settings(table),
     ]
-    said = "".join(f"<li>{escape(line)}</li>" for line in facts(table))
-    body = f'<ul class="facts">{said}</ul>\n' + "\n".join(part for part in parts if part) + "\n"
+    facts_html = "".join(f"<li>{escape(line)}</li>" for line in facts(table))
+    body = f'<ul class="facts">{facts_html}</ul>\n' + "\n".join(section for section in sections if section) + "\n"
     return document(title, body, html.STYLE, html.PAGE_STYLE, STYLE)
 
 
@@ -102,7 +102,7 @@ def results_table(table: Table, styles: Mapping[str, LineStyle]) -> str:
 
 
 def direction(column: Column) -> str:
-    """An arrow that is read as words."""
+    """An arrow, with its meaning as label for screen readers."""
     return f'<span role="img" aria-label="{column.direction} is better">{ARROWS[column.direction]}</span>'
 
 

@@ -31,7 +31,7 @@ LATEX |= {"τ": r"$\tau$", "α": r"$\alpha$", "β": r"$\beta$", "×": r"$\times$
 
 
 def show_table(table: Table, console: Console | None = None) -> None:
-    """The table with what it says about the rows above and what its signs mean below."""
+    """Print the table, with facts about the examples above and the legend below."""
     console = console or SafeConsole()
     for line in facts(table):
         console.print(printable(line), markup=False, highlight=False, style="dim")
@@ -42,7 +42,7 @@ def show_table(table: Table, console: Console | None = None) -> None:
 
 
 def terminal(table: Table, plain: bool = False) -> RichTable:
-    """Without color the best has a star."""
+    """The table for a terminal; without color, the best has a star."""
     view = RichTable(box=None, header_style="bold", padding=(0, 2, 0, 0))
     view.add_column("method", no_wrap=True)
     for column in table.columns:
@@ -59,7 +59,7 @@ def terminal(table: Table, plain: bool = False) -> RichTable:
 
 
 def terminal_cell(cell: Cell, digits: int, plain: bool) -> Text:
-    """A narrow terminal breaks it at its blanks."""
+    """Mean and interval; a narrow terminal wraps them at blanks."""
     low, high = (minus(f"{value:.{digits}f}") for value in (cell.low, cell.high))
     sign = "*" if cell.best and plain else DAGGER if cell.level else " "
     mean = (minus(f"{cell.mean:.{digits}f}"), "bold green" if cell.best else "")
@@ -75,7 +75,10 @@ def markdown(table: Table) -> str:
     if table.controls:
         rows.append(f"| *controls* {'| ' * len(table.columns)}|")
         rows += [f"| {markdown_row(line, digits)} |" for line in table.controls]
-    above, below = (" ".join(f"{escape_markdown(part)}." for part in parts) for parts in (facts(table), legend(table)))
+    above, below = (
+        " ".join(f"{escape_markdown(sentence)}." for sentence in sentences)
+        for sentences in (facts(table), legend(table))
+    )
     return f"{above}\n\n" + "\n".join(rows) + f"\n\n{below}\n"
 
 
@@ -89,17 +92,19 @@ def markdown_row(line: Line, digits: Sequence[int]) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """A bar or a star in a name would end a cell or begin bold letters; `](` is in every link and every image."""
+    """Escape Markdown: a bar would end a cell, a star would begin bold text, `](` makes links and images."""
     return "".join(f"\\{c}" if c in "\\|*_<>`" else c for c in printable(text)).replace("](", "]\\(")
 
 
 def latex(table: Table) -> str:
-    """For \\usepackage{booktabs}; the legend is the caption."""
+    """A table for \\usepackage{booktabs}, with the legend as its caption."""
     head = " & ".join(["", *(tex(f"{column.title} {ARROWS[column.direction]}") for column in table.columns)])
     digits = all_decimals(table)
     groups = [[latex_row(line, digits) for line in lines] for lines in (table.methods, table.controls) if lines]
     body = "\n\\midrule\n".join("\n".join(rows) for rows in groups)
-    caption = " ".join(f"{tex(part)}." for part in (*facts(table), *legend(table))).replace(DAGGER, r"$^\dagger$")
+    caption = " ".join(f"{tex(sentence)}." for sentence in (*facts(table), *legend(table))).replace(
+        DAGGER, r"$^\dagger$"
+    )
     return (
         "% \\usepackage{booktabs}\n\\begin{table}\n\\centering\n\\small\n"
         f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}\n\\toprule\n{head} \\\\\n\\midrule\n{body}\n"
@@ -137,11 +142,11 @@ def comma_separated(table: Table) -> str:
 
 
 def facts(table: Table) -> list[str]:
-    """What was run, and what became of the rows."""
+    """Sentences on the run: model, data, protocol, and skipped examples."""
     run, settings = table.run, table.run.settings
     name, protocol = settings["model"]["name"] or "a model in memory", settings["protocol"]["name"]
-    removal = PROTOCOLS.get(protocol, protocol)
-    lines = [f"{name} on {short_source(settings)}: {run.examples:,} examples, protocol {removal}"]
+    protocol_name = PROTOCOLS.get(protocol, protocol)
+    lines = [f"{name} on {short_source(settings)}: {run.examples:,} examples, protocol {protocol_name}"]
     if run.judged:
         lines.append(f"The model is right on {run.right / run.judged:.1%} of {run.judged:,} examples")
     bad = Counter(record["bad"] for record in run.bad)
@@ -166,20 +171,20 @@ def facts(table: Table) -> list[str]:
 
 
 def short_source(settings: Mapping[str, Any]) -> str:
-    """A file with the folder that it lies in, and the sample of it; the rest is in run.json."""
+    """The name of a file with its folder, and the sample; details are in run.json."""
     data = settings["data"]
-    place = data["source"] if data["hub"] else "/".join(Path(data["source"]).parts[-2:])
-    return f"{place} (random sample of {data['sample']:,} rows, seed {data['seed']})" if "sample" in data else place
+    name = data["source"] if data["hub"] else "/".join(Path(data["source"]).parts[-2:])
+    return f"{name} (random sample of {data['sample']:,} rows, seed {data['seed']})" if "sample" in data else name
 
 
 def few(reasons: Counter[str], most: int = 5) -> Iterator[tuple[str, int]]:
     yield from reasons.most_common(most)
-    if rest := reasons.most_common()[most:]:
-        yield "other reasons: see bad_rows.jsonl", sum(n for _, n in rest)
+    if others := reasons.most_common()[most:]:
+        yield "other reasons: see bad_rows.jsonl", sum(n for _, n in others)
 
 
 def legend(table: Table, best: str = "bold") -> list[str]:
-    """What the signs mean."""
+    """Sentences that explain the signs in the table."""
     cells = [cell for line in table.lines for cell in line.cells if not isnan(cell.mean)]
     unknown = "; [–, –]: not known, since there are too few texts or all have the same value"
     return [
@@ -192,10 +197,10 @@ def legend(table: Table, best: str = "bold") -> list[str]:
 
 
 def describe_runs(table: Table, line: Line) -> str:
-    """How far the runs of a line lie apart."""
+    """The standard deviations over several runs of a line."""
     digits = all_decimals(table)
-    each = zip(table.columns, line.spreads, digits, strict=True)
-    listed = ", ".join(f"{column.title} {spread:.{d}f}" for column, spread, d in each)
+    columns = zip(table.columns, line.spreads, digits, strict=True)
+    listed = ", ".join(f"{column.title} {spread:.{d}f}" for column, spread, d in columns)
     return f"{line.title}: the mean of several runs with standard deviations {listed}"
 
 
@@ -204,13 +209,13 @@ def all_decimals(table: Table) -> list[int]:
 
 
 def decimals(cells: Sequence[Cell]) -> int:
-    """Digits behind the point: three, one for numbers above 10, and four where all are small."""
+    """Decimals of a column: three; one for numbers from 10, four if all are small."""
     largest = max((abs(cell.mean) for cell in cells if cell.mean == cell.mean), default=0.0)  # NaN does not apply
     return 1 if largest >= 10 else 3 if largest >= 0.05 else 4
 
 
 def minus(number: str) -> str:
-    """As in print: a minus and no hyphen, none before 0, and a dash for what does not apply."""
+    """Typographic numbers: a minus sign instead of a hyphen, none before 0, and a dash for undefined values."""
     if number == "nan":
         return "–"
     number = number.replace("inf", "∞")
@@ -221,7 +226,7 @@ SMALL = "opacity: .7; font-size: .85em"
 
 
 def table_html(table: Table) -> str:
-    """With what was run above, and what its signs mean below."""
+    """The table as HTML, with facts about the run above and the legend below."""
     digits = all_decimals(table)
     head = "".join(f"<th>{escape(column.title)} {ARROWS[column.direction]}</th>" for column in table.columns)
     rows = [row(line, digits) for line in table.methods]

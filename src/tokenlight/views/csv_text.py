@@ -4,11 +4,11 @@ import csv
 import io
 from collections.abc import Iterable
 
-LINE_END = "\r\n"  # while it is written: the csv module quotes what holds a character of it
+LINE_END = "\r\n"  # used for writing, because the csv module quotes values with a character of it
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
-    """Lines that end with a line feed. A value with a carriage return is quoted: readers would end the row there."""
+    """CSV with line feeds. Values with a carriage return are quoted, since readers would end the row there."""
     lines: list[str] = []
     for row in rows:
         file = io.StringIO(newline="")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 440, 300
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 30, 44
-# The same as --c0 to --c9 in static/style.css: all of them can be seen on white, and on the dark page.
+# The same as --c0 to --c9 in static/style.css: visible on white and on the dark page.
 COLORS = ("#0072b2", "#c25400", "#00805c", "#b5548a", "#946200", "#1f7bb0", "#5e4fa2", "#8c510a", "#1b1f24", "#77771f")
 CONTROL_COLORS = ("#6e7781", "#57606a", "#7d8590")
 DARK_COLORS = {
@@ -49,41 +49,43 @@ LineStyle = tuple[str, str]  # a color, and dashes
 
 
 def styles_of(methods: Sequence[str], controls: Sequence[str]) -> dict[str, LineStyle]:
-    """label -> color and dashes; methods are drawn through, controls are gray and dashed."""
-    found = {label: (COLORS[i % len(COLORS)], "" if i < len(COLORS) else "5 2") for i, label in enumerate(methods)}
+    """{label: color and dashes}; methods have solid lines, controls gray and dashed ones."""
+    styles = {label: (COLORS[i % len(COLORS)], "" if i < len(COLORS) else "5 2") for i, label in enumerate(methods)}
     for i, label in enumerate(controls):
-        found[label] = CONTROL_COLORS[i % 3], CONTROL_DASHES[i % 3]
-    return found
+        styles[label] = CONTROL_COLORS[i % 3], CONTROL_DASHES[i % 3]
+    return styles
 
 
 def chart(panel: Panel, styles: Mapping[str, LineStyle], titles: Mapping[str, str]) -> str:
-    """One panel: axes, intervals below all lines, lines."""
+    """A panel as SVG: axes, intervals below all lines, lines."""
     cells = [cell for curve in panel.curves.values() for cell in curve]
     numbers = [value for cell in cells for value in (cell.mean, cell.low, cell.high) if isfinite(value)]
     low, high, ticks = nice_range(min(numbers), max(numbers))
     first, last = panel.places[0], panel.places[-1]
 
-    def x(place: float) -> float:
-        return LEFT + (place - first) / ((last - first) or 1) * (WIDTH - LEFT - RIGHT)
+    def x(value: float) -> float:
+        return LEFT + (value - first) / ((last - first) or 1) * (WIDTH - LEFT - RIGHT)
 
     def y(value: float) -> float:
         return HEIGHT - BOTTOM - (value - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
-    parts = [grid_line(y(tick), number(tick, ticks)) for tick in ticks]
-    parts += [place_mark(x(place), f"{place:.3g}") for place in spaced(panel.places, x)]
+    elements = [grid_line(y(tick), number(tick, ticks)) for tick in ticks]
+    elements += [place_mark(x(value), f"{value:.3g}") for value in spaced(panel.places, x)]
     for label, curve in panel.curves.items():
         known = [isfinite(cell.low) and isfinite(cell.high) for cell in curve]
         points = [(p, cell) for p, cell, shaded in zip(panel.places, curve, known, strict=True) if shaded]
         above = [f"{x(p):.1f},{y(cell.high):.1f}" for p, cell in points]
         below = [f"{x(p):.1f},{y(cell.low):.1f}" for p, cell in reversed(points)]
-        parts.append(f'<polygon points="{" ".join(above + below)}" class="interval" style="{colored(styles[label])}"/>')
+        elements.append(
+            f'<polygon points="{" ".join(above + below)}" class="interval" style="{colored(styles[label])}"/>'
+        )
     for label, curve in panel.curves.items():
         line = " ".join(f"{x(p):.1f},{y(cell.mean):.1f}" for p, cell in zip(panel.places, curve, strict=True))
         name = f"<title>{escape(titles[label])}</title>"
-        parts.append(f'<polyline points="{line}" {drawn(styles[label])}>{name}</polyline>')
+        elements.append(f'<polyline points="{line}" {drawn(styles[label])}>{name}</polyline>')
     arrow = "higher is better" if panel.column.direction == "higher" else "lower is better"
     middle = (LEFT + WIDTH - RIGHT) / 2
-    parts += [
+    elements += [
         f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM}" class="axis"/>',
         f'<text x="{LEFT}" y="18" class="head">{escape(panel.column.title)}'
         f'<tspan class="quiet" dx="8">{arrow}</tspan></text>',
@@ -92,13 +94,13 @@ def chart(panel: Panel, styles: Mapping[str, LineStyle], titles: Mapping[str, st
         f"{escape(panel.quantity)}</text>",
     ]
     name = escape(f"{panel.column.title}: {panel.quantity} over {panel.axis}; {ends(panel, titles)}")
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name}">{"".join(parts)}</svg>'
+    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name}">{"".join(elements)}</svg>'
 
 
 def ends(panel: Panel, titles: Mapping[str, str]) -> str:
-    """Where every curve begins and ends, for those who hear a chart."""
-    whole = ((titles[label], curve[0].mean, curve[-1].mean) for label, curve in panel.curves.items())
-    return ", ".join(f"{name} from {first:.2f} to {last:.2f}" for name, first, last in whole)
+    """First and last value of every curve, for screen readers."""
+    endpoints = ((titles[label], curve[0].mean, curve[-1].mean) for label, curve in panel.curves.items())
+    return ", ".join(f"{name} from {first:.2f} to {last:.2f}" for name, first, last in endpoints)
 
 
 def drawn(style: LineStyle) -> str:
@@ -131,17 +133,17 @@ def place_mark(x: float, label: str) -> str:
     )
 
 
-def spaced(places: Sequence[float], x: Callable[[float], float]) -> list[float]:
-    """Places whose labels do not touch."""
+def spaced(values: Sequence[float], x: Callable[[float], float]) -> list[float]:
+    """Values whose labels do not overlap."""
     kept: list[float] = []
-    for place in places:
-        if not kept or x(place) - x(kept[-1]) >= 26:
-            kept.append(place)
+    for value in values:
+        if not kept or x(value) - x(kept[-1]) >= 26:
+            kept.append(value)
     return kept
 
 
 def nice_range(low: float, high: float) -> tuple[float, float, list[float]]:
-    """A little more than the numbers need, from tick to tick."""
+    """A range from tick to tick that contains the numbers, and its ticks."""
     if high <= low:
         low, high = low - 0.5, high + 0.5
     rough = (high - low) / 5
@@ -167,23 +169,25 @@ READING = (
 )
 
 
-def sanity_table(found: Similarities) -> Group:
-    """Layers down, methods across; 1 is the same order of tokens, 0 none."""
+def sanity_table(similarities_by_method: Similarities) -> Group:
+    """A table of layers by methods; 1 means the same order of tokens, 0 an unrelated one."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("shuffled down to", no_wrap=True)
-    for label in found:
+    for label in similarities_by_method:
         table.add_column(label, justify="right", style="cyan")
-    for i, (layer, _) in enumerate(next(iter(found.values()))):
-        table.add_row(layer, *(f"{similarities[i][1]:.3f}".replace("-", "−") for similarities in found.values()))
+    for i, (layer, _) in enumerate(next(iter(similarities_by_method.values()))):
+        table.add_row(
+            layer, *(f"{similarities[i][1]:.3f}".replace("-", "−") for similarities in similarities_by_method.values())
+        )
     return Group(Text(TITLE), table, Text(READING, style="dim"))
 
 
-def sanity_figure(found: Similarities) -> "Figure":
-    """A line for each method, from the untouched model to one of which nothing is left (Adebayo et al. 2018)."""
-    layers = ["none", *(short(layer) for layer, _ in next(iter(found.values())))]
+def sanity_figure(similarities_by_method: Similarities) -> "Figure":
+    """A line for each method, from the unchanged model to one with all layers shuffled (Adebayo et al. 2018)."""
+    layers = ["none", *(short(layer) for layer, _ in next(iter(similarities_by_method.values())))]
     figure = new_figure(1.5 + 0.55 * len(layers), 3.2)
     axes = figure.subplots()
-    for i, (label, similarities) in enumerate(found.items()):
+    for i, (label, similarities) in enumerate(similarities_by_method.items()):
         points = [1.0, *(similarity for _, similarity in similarities)]
         axes.plot(range(len(points)), points, marker="o", markersize=3, color=COLORS[i % len(COLORS)], label=label)
     axes.axhline(0, color="#8c959f", linewidth=0.8, linestyle=":")

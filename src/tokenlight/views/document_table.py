@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-NARROWEST = 24  # characters that a sentence needs beside the numbers
-NAME = 10  # characters of a line of a source's name above its numbers
-MOST = 3  # sources under each sentence, where the table is too wide for the terminal
+NARROWEST = 24  # minimal width of a sentence, in characters
+NAME = 10  # characters in a line of a document's name above its numbers
+MOST = 3  # documents under each sentence, if the table is too wide for the terminal
 PROMPT = "the prompt"
 TITLE = "Which passage made it say this sentence?"
 STYLE = f"""
@@ -59,12 +59,12 @@ def is_document(column: Passage) -> bool:
 
 
 def group_name(group: Passage, documents: Sequence[Document]) -> str:
-    """Without sources, what is left of the prompt is all of it."""
+    """The name of a column; without documents, the rest of the prompt is the whole prompt."""
     return PROMPT if group.name == REST and not documents else group.name
 
 
 def strengths(table: DocumentTable) -> list[list[float]]:
-    """Of each cell, relative to the strongest one of a source; 0 for what is no source."""
+    """The strength of each cell, relative to the strongest one of a document; 0 outside documents."""
     named = [i for i, column in enumerate(table.documents) if is_document(column)]
     largest = float(table.scores[:, named].abs().max()) if named else 0.0
     return [
@@ -77,7 +77,7 @@ def strengths(table: DocumentTable) -> list[list[float]]:
 
 
 def show_table(table: DocumentTable, console: Console | None = None) -> None:
-    """A row for each sentence; where that is too wide, the strongest sources under each sentence."""
+    """Print a row for each sentence, or, if that is too wide, each sentence with its strongest documents."""
     console = console or SafeConsole()
     names = [wrap(one_line(column.name), NAME) for column in table.documents]
     widths = [max(7, *map(len, lines)) + 1 for lines in names]
@@ -89,9 +89,9 @@ def grid(table: DocumentTable, names: Sequence[Sequence[str]]) -> Table:
     drawn.add_column("", ratio=1)
     for lines in names:
         drawn.add_column(Text("\n".join(lines)), justify="right", no_wrap=True, min_width=7, vertical="bottom")
-    for number, (part, row, shades) in enumerate(zip(table.parts, table.scores, strengths(table), strict=True), 1):
+    for number, (sentence, row, shades) in enumerate(zip(table.parts, table.scores, strengths(table), strict=True), 1):
         cells = [cell(float(score), strength) for score, strength in zip(row, shades, strict=True)]
-        drawn.add_row(Text(f"{number} {one_line(part.text)}"), *cells)
+        drawn.add_row(Text(f"{number} {one_line(sentence.text)}"), *cells)
     return drawn
 
 
@@ -106,13 +106,13 @@ def score_text(score: float) -> str:
 
 
 def lists(table: DocumentTable) -> Group:
-    """Each sentence with the strongest sources, then what lies elsewhere."""
+    """Each sentence with its strongest documents, then the scores outside documents."""
     drawn = Table.grid(padding=(0, 1, 0, 0))
     drawn.add_column(justify="right", no_wrap=True)
     drawn.add_column()
     named = [i for i, column in enumerate(table.documents) if is_document(column)]
-    for number, (part, row) in enumerate(zip(table.parts, table.scores.tolist(), strict=True), 1):
-        drawn.add_row(str(number), Text(one_line(part.text), style="bold"))
+    for number, (sentence, row) in enumerate(zip(table.parts, table.scores.tolist(), strict=True), 1):
+        drawn.add_row(str(number), Text(one_line(sentence.text), style="bold"))
         for i in sorted(named, key=lambda i: -abs(row[i]))[:MOST]:
             drawn.add_row(score_text(row[i]), Text(shortened(f"{table.documents[i].name}: {table.documents[i].text}")))
         others = [
@@ -152,8 +152,8 @@ def body(table: DocumentTable) -> str:
         for column, kind in zip(table.documents, kinds, strict=True)
     )
     rows = "".join(
-        f'<tr><th scope="row" dir="auto">{escape(part.text)}</th>{html_cells(row, shades, kinds)}</tr>'
-        for part, row, shades in zip(table.parts, table.scores.tolist(), strengths(table), strict=True)
+        f'<tr><th scope="row" dir="auto">{escape(sentence.text)}</th>{html_cells(row, shades, kinds)}</tr>'
+        for sentence, row, shades in zip(table.parts, table.scores.tolist(), strengths(table), strict=True)
     )
     return (
         '<div class="tokenlight-sources"><div class="scroll" tabindex="0" role="group" '
@@ -178,38 +178,38 @@ def html_cells(row: list[float], shades: list[float], kinds: list[str]) -> str:
     return "".join(cells)
 
 
-WIDTH, LINE = 44, 0.17  # characters of a sentence's line, and its height in inches
-TEXT, CELL = 2.9, 0.78  # the widths of sentences and of a column, in inches
-LINES = 4  # of a sentence; the rest is left out
-GAP = 0.25  # between sources and what is none, in columns
+WIDTH, LINE = 44, 0.17  # characters in a line of a sentence, and the line's height in inches
+TEXT, CELL = 2.9, 0.78  # widths of the sentences and of a column, in inches
+LINES = 4  # the most lines of a sentence
+GAP = 0.25  # between documents and other passages, in columns
 
 
 def document_figure(table: DocumentTable) -> "Figure":
-    """A row for each sentence, a column for each source, with numbers; behind a gap the scores that lie elsewhere."""
-    sentences = [wrapped(part.text) for part in table.parts]
+    """A row for each sentence and a column for each document, with numbers; after a gap, scores outside documents."""
+    sentences = [wrapped(sentence.text) for sentence in table.parts]
     names = [textwrap.fill(column.name, 12) for column in table.documents]
     heights = [max(2, text.count("\n") + 1) * LINE + 0.1 for text in sentences]
     head = (max(name.count("\n") for name in names) + 1) * LINE + 0.15
     figure = new_figure(TEXT + CELL * (len(names) + GAP), sum(heights) + head)
     axes = figure.subplots()
-    places = column_places(table)
+    edges = column_places(table)
     bottom = 0.0
     for text, height, scores, shades in zip(sentences, heights, table.scores.tolist(), strengths(table), strict=True):
         middle = bottom + height / 2
         axes.text(-TEXT / CELL, middle, text, va="center", fontsize=8)
-        for place, score, strength, column in zip(places, scores, shades, table.documents, strict=True):
-            draw_cell(axes, (place, bottom, height), score, strength, is_document(column))
+        for edge, score, strength, column in zip(edges, scores, shades, table.documents, strict=True):
+            draw_cell(axes, (edge, bottom, height), score, strength, is_document(column))
         bottom += height
-    for place, name, column in zip(places, names, table.documents, strict=True):
+    for edge, name, column in zip(edges, names, table.documents, strict=True):
         color = "black" if is_document(column) else "#57606a"
-        axes.text(place + 0.5, -0.06, name, ha="center", va="bottom", fontsize=8, color=color)
-    axes.set(xlim=(-TEXT / CELL, places[-1] + 1.05), ylim=(bottom + 0.02, -0.02))
+        axes.text(edge + 0.5, -0.06, name, ha="center", va="bottom", fontsize=8, color=color)
+    axes.set(xlim=(-TEXT / CELL, edges[-1] + 1.05), ylim=(bottom + 0.02, -0.02))
     axes.axis("off")
     return figure
 
 
 def column_places(table: DocumentTable) -> list[float]:
-    """Left edges, in columns."""
+    """Left edges of the columns, in units of a column's width."""
     others = [not is_document(column) for column in table.documents]
     return [i + (GAP if other and not all(others) else 0.0) for i, other in enumerate(others)]
 
@@ -217,13 +217,13 @@ def column_places(table: DocumentTable) -> list[float]:
 def draw_cell(axes: Any, box: tuple[float, float, float], score: float, strength: float, source: bool) -> None:
     from matplotlib.patches import Rectangle
 
-    place, bottom, height = box
+    left, bottom, height = box
     background = shade(strength)
     if source:
-        inner = (place + 0.03, bottom + 0.02)
+        inner = (left + 0.03, bottom + 0.02)
         axes.add_patch(Rectangle(inner, 0.94, height - 0.04, color=css(background), linewidth=0))
     color = css(ink(background)) if source else "#57606a"
-    axes.text(place + 0.5, bottom + height / 2, score_text(score), ha="center", va="center", fontsize=8, color=color)
+    axes.text(left + 0.5, bottom + height / 2, score_text(score), ha="center", va="center", fontsize=8, color=color)
 
 
 def wrapped(text: str) -> str:

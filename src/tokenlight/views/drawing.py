@@ -1,4 +1,4 @@
-"""Colors of scores, and what every matplotlib figure needs."""
+"""Colors of scores, and functions that all matplotlib figures share."""
 
 import re
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ Color = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Theme:
-    """What shades are mixed from; static/heatmap.js has the same, and a test compares them."""
+    """The colors that shades are mixed from; a test compares them with static/heatmap.js."""
 
     paper: Color
     support: Color
     against: Color
-    more: Color  # where one method gives more than another, and less
+    more: Color  # in differences: the first method gives more, or less
     less: Color
 
 
@@ -32,12 +32,12 @@ PAPER, SUPPORT, AGAINST = LIGHT.paper, LIGHT.support, LIGHT.against
 
 
 def shade(strength: float, theme: Theme = LIGHT) -> Color:
-    """Paper at 0, the full color at -1 and 1."""
+    """The color of a strength: that of the paper at 0, the full color at -1 and 1."""
     return mix(theme.paper, theme.support if strength >= 0 else theme.against, abs(strength))
 
 
 def tint(strength: float, theme: Theme = LIGHT) -> Color:
-    """The same for differences: green from 1 on, red from -1 on."""
+    """The color of a difference: full green from 1, full red from -1."""
     return mix(theme.paper, theme.more if strength >= 0 else theme.less, abs(strength))
 
 
@@ -48,13 +48,13 @@ def mix(paper: Color, color: Color, share: float) -> Color:
 
 def luminance(color: Color) -> float:
     """WCAG's relative luminance, from 0 (black) to 1 (white)."""
-    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in (part / 255 for part in color)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in (channel / 255 for channel in color)]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def ink(background: Color) -> Color:
-    """Black or white, whichever can be read better on it."""
-    return (0, 0, 0) if luminance(background) > 0.179 else (255, 255, 255)  # the two contrasts are equal there
+    """Black or white, whichever has more contrast with the background."""
+    return (0, 0, 0) if luminance(background) > 0.179 else (255, 255, 255)  # where both contrasts are equal
 
 
 def css(color: Color) -> str:
@@ -63,33 +63,37 @@ def css(color: Color) -> str:
 
 def rgb(color: str) -> Color:
     """The inverse of `css`."""
-    red, green, blue = (int(color[place : place + 2], 16) for place in (1, 3, 5))
+    red, green, blue = (int(color[index : index + 2], 16) for index in (1, 3, 5))
     return red, green, blue
 
 
-NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # an SVG with one cannot be read
-FORMATS: dict[str, Any] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # and what is left out
+NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # invalid in SVG
+FORMATS: dict[str, Any] = {
+    ".png": {},
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+}  # and metadata that is left out, for equal files
 
 SAVING: Any = {
     "svg.hashsalt": "tokenlight",
     "pdf.fonttype": 42,  # TrueType: conferences refuse Type 3
     "ps.fonttype": 42,
     "savefig.facecolor": "white",
-    "text.parse_math": False,  # of what is made while it is drawn, such as labels of ticks
+    "text.parse_math": False,  # for texts that are created while drawing, such as tick labels
 }
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """Without pyplot: no window, no state of the process."""
+    """An empty figure, without pyplot, which has global state."""
     with from_extra("figures", "a figure"):
         from matplotlib.figure import Figure
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def save(figure: "Figure", path: str | Path) -> None:
-    """PNG, SVG or PDF by the name's ending; the same figure gives the same file.
+    """Save as PNG, SVG or PDF, by the name's ending; equal figures give equal files.
 
-    Dollar signs are letters as any other: between two of them in a text or a name there is no formula.
+    Dollar signs are ordinary characters: text between two of them is not a formula.
     """
     import matplotlib
     from matplotlib.text import Text
@@ -100,10 +104,10 @@ def save(figure: "Figure", path: str | Path) -> None:
         assert isinstance(text, Text)
         text.set_parse_math(False)
         text.set_text(NOT_IN_XML.sub("\ufffd", text.get_text()))
-    with matplotlib.rc_context(SAVING), atomic_write(path) as part:
-        figure.savefig(part, format=ending.removeprefix("."), dpi=200, metadata=FORMATS[ending])
+    with matplotlib.rc_context(SAVING), atomic_write(path) as temporary:
+        figure.savefig(temporary, format=ending.removeprefix("."), dpi=200, metadata=FORMATS[ending])
 
 
 def check_figure_name(path: str | Path) -> None:
     if Path(path).suffix not in FORMATS:
-        raise RefusedValue(f"a figure's name ends in {', '.join(FORMATS)}; found {Path(path).name!r}")
+        raise RefusedValue(f"the name of a figure must end in {', '.join(FORMATS)}; found {Path(path).name!r}")

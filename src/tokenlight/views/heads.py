@@ -29,40 +29,40 @@ STYLES = {
     "calibrated": "bold white on #1b7837",
 }
 LETTERS = {"syntactic": "s", "positional": "p", "both": "b", "calibrated": "c", "dark": "·"}
-MEANINGS = {  # what a cell shows, and what that means
+MEANINGS = {  # the text of a cell, and its meaning
     "syntactic": ("obj", "follows this relation"),
     "positional": ("-1", "looks that many tokens on; -1 is the one before"),
     "both": ("obj -1", "both"),
     "calibrated": ("0.9", "strength"),
 }
-WIDE = 16  # more heads than this get a letter each instead of a word
+WIDE = 16  # with more heads than this, cells have a letter instead of a word
 
 
 def head_map(mask: HeadMask) -> RenderableType:
-    """The grid, its legend, the lit heads one by one, and what the thresholds were."""
+    """The grid, its legend, a line for each head of the mask, and the thresholds."""
     grid = roles(mask)
     lit = [role for row in grid for role in row if role.kind != "dark"]
-    parts: list[RenderableType] = [Text(printable(f"{mask.model or 'a mask by hand'}: {mask}"))]
+    renderables: list[RenderableType] = [Text(printable(f"{mask.model or 'a mask by hand'}: {mask}"))]
     if mask.calibrated is not None:
-        return Group(*parts, *calibrated_maps(mask))
-    parts += [head_grid(grid), legend(grid)]
+        return Group(*renderables, *calibrated_maps(mask))
+    renderables += [head_grid(grid), legend(grid)]
     if mask.statistics is not None:
-        parts += [Text(sentence(role)) for role in lit] + [threshold_table(mask.statistics, mask)]
-    return Group(*parts)
+        renderables += [Text(sentence(role)) for role in lit] + [threshold_table(mask.statistics, mask)]
+    return Group(*renderables)
 
 
 def calibrated_maps(mask: HeadMask) -> list[RenderableType]:
-    """The strengths, and what the heads follow next to them; how much of the one is the other."""
+    """The strengths next to the groups of heads, and how many heads are in both."""
     follows = roles(replace(mask, calibrated=None))
     maps = Columns([head_grid(roles(mask), "strength"), head_grid(follows, "syntactic and positional")], padding=(0, 4))
-    known = int((torch.maximum(mask.syntactic, mask.positional) > 0).sum())
+    grouped = int((torch.maximum(mask.syntactic, mask.positional) > 0).sum())
     strong = f"{int(mask.strong.sum())} heads at half strength or more"
-    shares = f"{mask.explained} of {strong} are syntactic or positional, of {known} heads that are"
+    shares = f"{mask.explained} of {strong} are syntactic or positional, of {grouped} heads that are"
     return [maps, legend(roles(mask), follows), Text(shares), Text(calibration_sentence(mask.made))]
 
 
 def calibration_sentence(made: Mapping[str, Any]) -> str:
-    """What the search found, on the texts that it did not see."""
+    """A sentence with the gain of calibration on held-out texts."""
     gain, aopc = made["agreement"], made["aopc"]
     limits = "" if gain["interval"] is None else " [{:+.3f}, {:+.3f}]".format(*gain["interval"])
     if not made["helped"]:
@@ -89,7 +89,7 @@ def cell(role: Role, narrow: bool) -> Text:
 
 
 def legend(*grids: list[list[Role]]) -> Text:
-    """In the signs that stand in the cells: letters in wide grids, and words and offsets in others."""
+    """A legend with the signs in the cells: letters in wide grids, words and offsets in others."""
     line = Text()
     narrow = len(grids[0][0]) > WIDE
     for kind, (sign, meaning) in MEANINGS.items():
@@ -108,9 +108,9 @@ def sentence(role: Role) -> str:
 
 
 def threshold_table(counts: HeadStatistics, mask: HeadMask) -> Table:
-    """Per relation: how many, what distance alone explains, the threshold, and the best head."""
-    seen = f"{describe_count(counts.texts, 'text')}, {describe_count(counts.tokens, 'token')}"
-    table = Table(title=seen, title_justify="left", box=None)
+    """For each relation: number of pairs, accuracy by distance alone, threshold, and best head."""
+    title = f"{describe_count(counts.texts, 'text')}, {describe_count(counts.tokens, 'token')}"
+    table = Table(title=title, title_justify="left", box=None)
     for name in ("relation", "words", "most frequent distance", "threshold", "best head"):
         table.add_column(name, justify="left" if name == "relation" else "right")
     thresholds = counts.thresholds(mask.made.get("syntax_margin", 0.0)).tolist()
@@ -122,9 +122,9 @@ def threshold_table(counts: HeadStatistics, mask: HeadMask) -> Table:
         distance, _ = max(counts.distances[i].items(), key=lambda d: (d[1], -abs(d[0]), d[0]))
         best = counts.accuracy[i]
         layer, head = divmod(int(best.argmax()), best.shape[1])
-        usual = f"{distance:+d} in {float(counts.usual_share[i]):.0%}"
-        where = f"{float(best.max()):.0%} (layer {layer}, head {head})"
-        table.add_row(relation, f"{int(counts.pairs[i]):,}", usual, f"{thresholds[i]:.0%}", where)
+        most_frequent = f"{distance:+d} in {float(counts.usual_share[i]):.0%}"
+        best_head = f"{float(best.max()):.0%} (layer {layer}, head {head})"
+        table.add_row(relation, f"{int(counts.pairs[i]):,}", most_frequent, f"{thresholds[i]:.0%}", best_head)
     return table
 
 
@@ -135,13 +135,13 @@ COLORS = {
     "both": "#762a83",
     "calibrated": "#1b7837",
 }
-FIGURE_LETTERS = 14  # of a name above a map, in an inch
+FIGURE_LETTERS = 14  # characters per inch of a name above a map
 LEGEND_WIDTH = 4.9  # in inches
 
 
 def head_figure(mask: HeadMask, title: str | None = None) -> "Figure":
     """Layer × head, colored by what each head follows (Mask-LRP, figure 5); calibrated strengths above that."""
-    maps = {title or f"{mask.model or 'mask'}: {mask}": mask}  # the name above each map
+    maps = {title or f"{mask.model or 'mask'}: {mask}": mask}  # by the name above each map
     if mask.calibrated is not None and torch.maximum(mask.syntactic, mask.positional).any():
         maps |= {"syntactic and positional": replace(mask, calibrated=None)}
     layers, heads = mask.lit.shape
@@ -150,8 +150,8 @@ def head_figure(mask: HeadMask, title: str | None = None) -> "Figure":
     lines = max(name.count("\n") + 1 for name in names)
     figure = new_figure(width, (0.75 + 0.15 * lines + 0.3 * layers) * len(maps) + 0.3)
     panels = numpy.atleast_1d(figure.subplots(len(maps), 1))
-    for axes, name, one in zip(panels, names, maps.values(), strict=True):
-        draw_heads(axes, one, name)
+    for axes, name, shown_mask in zip(panels, names, maps.values(), strict=True):
+        draw_heads(axes, shown_mask, name)
     add_kinds(figure, mask.calibrated is not None)
     return figure
 
@@ -177,7 +177,7 @@ def draw_head(axes: Any, role: Role) -> None:
 
     corner = (role.head - 0.46, role.layer - 0.46)
     share = max(0.25, role.strength) if role.kind != "dark" else 1.0
-    color = mix(PAPER, rgb(COLORS[role.kind]), share)  # mixed, since some programs draw what is transparent coarsely
+    color = mix(PAPER, rgb(COLORS[role.kind]), share)  # mixed, because some programs draw transparency badly
     axes.add_patch(Rectangle(corner, 0.92, 0.92, color=css(color), linewidth=0))
     label = role.label.replace(" ", "\n").replace("-", "−")
     letters = css(ink(color))
@@ -194,12 +194,16 @@ def add_kinds(figure: "Figure", calibrated: bool) -> None:
 
 
 def distance_figure(counts: HeadStatistics, reach: int = 6) -> "Figure":
-    """How far a dependent stands from its head, per relation (Mask-LRP, figure 1)."""
+    """Distances between dependents and heads for each relation (Mask-LRP, figure 1)."""
     figure = new_figure(2.2 * len(counts.relations), 2.2)
     panels = numpy.atleast_1d(figure.subplots(1, len(counts.relations), sharey=True))
     for axes, relation, distances in zip(panels, counts.relations, counts.distances, strict=True):
-        places = [i for i in range(-reach, reach + 1) if i != 0]
-        axes.bar(places, [distances[i] / max(distances.total(), 1) for i in places], color=COLORS["syntactic"])
+        distances_shown = [i for i in range(-reach, reach + 1) if i != 0]
+        axes.bar(
+            distances_shown,
+            [distances[i] / max(distances.total(), 1) for i in distances_shown],
+            color=COLORS["syntactic"],
+        )
         axes.set_title(relation, fontsize=9)
         axes.set_xlabel("word − head", fontsize=8)
         axes.tick_params(labelsize=7)

@@ -29,8 +29,8 @@ DARK_COLORS = (
     f"--paper: {css(DARK.paper)}; --page: #0d1117; --ink: #e6edf3; --quiet: #9da7b3; --faint: #8b949e; "
     "--line: #30363d; --grid: #262c34; --note: #e0b04c; --accent: #6cb0f0"
 )
-# A shade is written on its element: that of light rooms as it is, so that it shows in notebooks and e-mails, too, and
-# that of dark rooms as a variable. On paper it is always light.
+# Shades are set on each element: the light one directly, so that it also works in notebooks and e-mails, the dark one
+# as a variable. Prints are always light.
 DOCUMENT_STYLE = f"""
 :root {{ color-scheme: light dark; {LIGHT_COLORS} }}
 body {{
@@ -111,16 +111,18 @@ NUMBERS_STYLE = """
 
 
 def numbers(explanations: Sequence[Explanation]) -> str:
-    """A table for each text, closed until somebody opens it."""
-    return "".join(number_table(list(some)) for _, some in groupby(explanations, key=lambda one: one.tokens))
+    """A table of scores for each text, initially closed."""
+    return "".join(
+        number_table(list(group)) for _, group in groupby(explanations, key=lambda explanation: explanation.tokens)
+    )
 
 
 def number_table(explanations: Sequence[Explanation]) -> str:
-    heads = "".join(f'<th scope="col">{escape(one.method)}</th>' for one in explanations)
+    heads = "".join(f'<th scope="col">{escape(explanation.method)}</th>' for explanation in explanations)
     rows = "".join(
-        f'<tr><th scope="row" dir="auto">{escape(same[0].text)}</th>'
-        f"{''.join(f'<td>{score_text(word.score)}</td>' for word in same)}</tr>"
-        for same in zip(*(one.words() for one in explanations), strict=True)
+        f'<tr><th scope="row" dir="auto">{escape(word_of_each[0].text)}</th>'
+        f"{''.join(f'<td>{score_text(word.score)}</td>' for word in word_of_each)}</tr>"
+        for word_of_each in zip(*(explanation.words() for explanation in explanations), strict=True)
     )
     return (
         '<details class="numbers"><summary>Scores as numbers</summary><div class="scroll" tabindex="0" role="group" '
@@ -160,7 +162,7 @@ STYLE = f"""
   .tokenlight .heat td {{ margin-bottom: .3rem }}
 }}
 {NUMBERS_STYLE}"""
-SHOWN = 20  # texts of a list or dict that is looked at in a notebook
+SHOWN = 20  # the most texts of a list or dict that are shown in a notebook
 FAINT = "#8c959f"  # the sign of a line break
 PAGE_STYLE = """
 .legend { font: 13px/1.6 system-ui, sans-serif; color: var(--quiet); margin: 0 0 1.2rem }
@@ -172,11 +174,11 @@ PAGE_STYLE = """
 
 
 def page(groups: Sequence[Sequence[Explanation]], title: str = "Which tokens made the model say that?") -> str:
-    """One page; a group holds explanations of the same text by several methods. A note of several is said once."""
+    """One page; a group has explanations of one text by several methods. Shared notes are shown once."""
     shared = shared_notes(groups)
     sections = "\n".join(f"<section>{body(group, shared)}</section>" for group in groups)
-    made = f'<p class="made">{escape(origin([one for group in groups for one in group]))}</p>'
-    return document(title, f"{legend()}{remarks(shared)}\n{sections}\n{made}\n", STYLE, PAGE_STYLE)
+    footer = f'<p class="made">{escape(origin([explanation for group in groups for explanation in group]))}</p>'
+    return document(title, f"{legend()}{remarks(shared)}\n{sections}\n{footer}\n", STYLE, PAGE_STYLE)
 
 
 def fragment(explanations: Sequence[Explanation]) -> str:
@@ -185,14 +187,14 @@ def fragment(explanations: Sequence[Explanation]) -> str:
 
 
 def overview(results: Results) -> str:
-    """For notebooks: the first texts of many."""
+    """For notebooks: the first texts of several."""
     groups = by_text(results)
     more = f"<p>… and {describe_count(len(groups) - SHOWN, 'text')} more</p>" if len(groups) > SHOWN else ""
     return "".join(map(fragment, groups[:SHOWN])) + more
 
 
-def body(explanations: Sequence[Explanation], said: Sequence[str] = ()) -> str:
-    """Heatmaps of one text, and the same as numbers; notes that were `said` already are left out."""
+def body(explanations: Sequence[Explanation], shown_notes: Sequence[str] = ()) -> str:
+    """Heatmaps of one text, and a table of the scores; `shown_notes` are left out."""
     first = explanations[0]
     rows = "".join(
         f'<tr><th scope="row" class="method">{escape(e.method)}</th>'
@@ -202,7 +204,8 @@ def body(explanations: Sequence[Explanation], said: Sequence[str] = ()) -> str:
     return (
         f'<div class="tokenlight"><p class="says">the model says <b>{escape(headline(first))}</b>; '
         f'explained: <b>{escape(explained(first))}</b></p><table class="heat">{rows}</table>'
-        f"{remarks([note for note in group_notes(explanations) if note not in said])}{numbers(explanations)}</div>"
+        f"{remarks([note for note in group_notes(explanations) if note not in shown_notes])}"
+        f"{numbers(explanations)}</div>"
     )
 
 
@@ -211,10 +214,10 @@ def remarks(notes: Sequence[str]) -> str:
 
 
 def heat(explanation: Explanation) -> str:
-    return "".join(part(piece) for piece in folded(explanation))
+    return "".join(piece_html(piece) for piece in folded(explanation))
 
 
-def part(piece: Piece | Fold) -> str:
+def piece_html(piece: Piece | Fold) -> str:
     if isinstance(piece, Piece):
         return span(piece)
     inside = "".join(map(span, piece.pieces))
@@ -223,9 +226,9 @@ def part(piece: Piece | Fold) -> str:
 
 def front(explanation: Explanation) -> str:
     """The strongest sentences of a long text."""
-    found = strongest(explanation)
-    lines = "".join(f"<li><b>{one.score:+.3g}</b> {escape(one.text)}</li>" for one in found)
-    return f'<ol class="strongest">{lines}</ol>' if found else ""
+    sentences = strongest(explanation)
+    lines = "".join(f"<li><b>{sentence.score:+.3g}</b> {escape(sentence.text)}</li>" for sentence in sentences)
+    return f'<ol class="strongest">{lines}</ol>' if sentences else ""
 
 
 def span(piece: Piece) -> str:
@@ -238,7 +241,7 @@ def span(piece: Piece) -> str:
 
 
 def special_span(piece: Piece) -> str:
-    """One that the tokenizer added never stands alone at the beginning of a line."""
+    """A special token. Those that the tokenizer added are never alone at the beginning of a line."""
     kind = "special added" if "\n" not in piece.text else "special"
     return f'<span class="{kind}">{escape(piece.text)}</span>'
 

@@ -14,7 +14,7 @@ from tokenlight.views.document_table import is_document, strengths
 from tokenlight.views.drawing import AGAINST, SUPPORT, ink, shade
 from tokenlight.views.layout import BREAK, Piece, explained, headline, notes_of, pieces
 
-VISIBLE = 0.01  # weaker words stay without a box: less than one part of a hundred cannot be mixed
+VISIBLE = 0.01  # weaker words have no box, because colors are mixed in steps of 1/100
 SPECIAL = {
     "↵": r"$\hookleftarrow$",
     "→": r"$\rightarrow$",
@@ -49,10 +49,10 @@ SPECIAL = {
     "]": "{]}",
     "*": "{*}",
 }
-# What pdfLaTeX prints of itself: Latin letters and common signs. Other letters it would stop at.
+# Characters that pdfLaTeX does not print: all but Latin letters and common signs.
 BLANKS = re.compile(r"(\s+)")
 BEYOND_LATIN = re.compile("[^\u0000-\u017f–—‘’‚“”„†‡•…‰‹›€™↵]+")
-LONG_WORD, STRETCH = 24, 12  # letters of a word that may break, and of each part of it
+LONG_WORD, STRETCH = 24, 12  # words longer than this may break, in parts of this length
 PREAMBLE = r"""% Put this into a document with \input{{...}}. It needs in the preamble:
 %   \usepackage{{xcolor}}
 %   \usepackage[T1]{{fontenc}}  for pdfLaTeX, if the text is more than plain ASCII
@@ -67,22 +67,22 @@ PREAMBLE = r"""% Put this into a document with \input{{...}}. It needs in the pr
 
 
 def heatmaps(explanations: Sequence[Explanation]) -> str:
-    """A snippet with a paragraph for each explanation; those of one text stand under what the model says of it."""
+    """A snippet with a paragraph for each explanation, under a heading with the prediction for each text."""
     if isinstance(explanations, Explanation) or not len(explanations):
         raise RefusedValue("expected a list of explanations, with one or more in it")
     lines = [preamble() + r"{\raggedright"]
-    said, noted = None, set[str]()
+    last_heading, shown_notes = None, set[str]()
     for explanation in explanations:
         heading = (explanation.text, headline(explanation), explained(explanation))
-        if heading != said:
+        if heading != last_heading:
             lines.append(
                 rf"\par\medskip\noindent\textit{{the model says}} {escape(heading[1])}; "
                 rf"\textit{{explained:}} {escape(heading[2])}\par"
             )
-            said = heading
+            last_heading = heading
         lines += [rf"\par\noindent\texttt{{{escape(explanation.method)}}}\quad", heat(explanation) + r"\par"]
-        lines += [note_line(note) for note in notes_of(explanation) if note not in noted]
-        noted.update(notes_of(explanation))
+        lines += [note_line(note) for note in notes_of(explanation) if note not in shown_notes]
+        shown_notes.update(notes_of(explanation))
     return "\n".join(lines) + "}\n"
 
 
@@ -91,12 +91,12 @@ def note_line(note: str) -> str:
 
 
 def preamble() -> str:
-    """What every snippet begins with; in a document that has it already, it does nothing."""
+    """The definitions that every snippet begins with; repeating them has no effect."""
     return PREAMBLE.format(support=",".join(map(str, SUPPORT)), against=",".join(map(str, AGAINST)))
 
 
 def heat(explanation: Explanation) -> str:
-    """The text with its boxes; blanks between them are line ends of the source, and lines break there in print."""
+    """The text with its boxes; blanks between them are line ends of the source, where lines may break."""
     return "".join(map(box, pieces(explanation))).strip().removeprefix("~")
 
 
@@ -104,48 +104,50 @@ def box(piece: Piece) -> str:
     if piece.word is None:
         return "\n" if piece.text.isspace() and "\n" not in piece.text else escape(piece.text)
     if piece.word.special:
-        before = "~" if piece.text[:1].isspace() else ""  # it never stands alone at the beginning of a line
+        before = "~" if piece.text[:1].isspace() else ""  # so that it is never alone at the beginning of a line
         after = " " if piece.text[-1:].isspace() else ""
         return f"{before}\\tokenlightspecial{{{escape(piece.text.strip())}}}{after}"
     return shaded(piece.text, piece.strength)
 
 
 def shaded(text: str, strength: float) -> str:
-    """A word in its box; in a box no line can end: blanks around the word stand outside, a long word has several."""
+    """A word in its box. Lines do not break in boxes: blanks are outside, and a long word has several boxes."""
     word = text.strip()
     if not word:
         return escape(text)
     before, after = map(escape, text.split(word, 1))
     word = " ".join(word.split())
     length = STRETCH if len(word) > LONG_WORD else len(word)
-    parts = [escape(word[place : place + length]) for place in range(0, len(word), length)]
+    pieces_ = [escape(word[start : start + length]) for start in range(0, len(word), length)]
     if abs(strength) >= VISIBLE:
         color, letters = mixed(strength)
-        parts = [rf"\tokenlightword{{{color}}}{{{letters}}}{{{part}}}" for part in parts]
-    return before + r"\allowbreak{}".join(parts) + after
+        pieces_ = [rf"\tokenlightword{{{color}}}{{{letters}}}{{{piece}}}" for piece in pieces_]
+    return before + r"\allowbreak{}".join(pieces_) + after
 
 
 def mixed(strength: float) -> tuple[str, str]:
-    """The color of a strength, as xcolor mixes it, and that of letters on it."""
+    """The color of a strength in xcolor's notation, and that of letters on it."""
     side = "tokenlightsupport" if strength > 0 else "tokenlightagainst"
     letters = "black" if ink(shade(strength)) == (0, 0, 0) else "white"
     return f"{side}!{min(100, round(100 * abs(strength)))}", letters
 
 
 def escape(text: str) -> str:
-    """As LaTeX prints it: nothing is a command, nothing joins. A run of blanks is one, a line break ends a line."""
-    parts = BLANKS.split(text)
-    return "".join(blank(part) if i % 2 else BEYOND_LATIN.sub(numbered, written(part)) for i, part in enumerate(parts))
+    """Escape a text: no commands, no ligatures. Several blanks become one, a line break ends a line."""
+    segments = BLANKS.split(text)
+    return "".join(
+        blank(segment) if i % 2 else BEYOND_LATIN.sub(numbered, written(segment)) for i, segment in enumerate(segments)
+    )
 
 
 def numbered(match: re.Match[str]) -> str:
-    """Letters with their numbers, for programs that have no such letters."""
+    """Letters with their code points, for programs without these letters."""
     codes = " ".join(f"{ord(character):04X}" for character in match[0])
     return rf"\tokenlightletters{{{codes}}}{{{match[0]}}}"
 
 
-def written(part: str) -> str:
-    return "".join(map(letter, part))
+def written(text: str) -> str:
+    return "".join(map(letter, text))
 
 
 def blank(spaces: str) -> str:
@@ -153,13 +155,13 @@ def blank(spaces: str) -> str:
 
 
 def letter(character: str) -> str:
-    """Control characters are blanks: TeX gives some of them a meaning."""
+    """An escaped character; control characters become blanks, because some have a meaning in TeX."""
     if unicodedata.category(character) in ("Cc", "Cs", "Cn", "Co"):
         return " "
     return SPECIAL.get(character, character)
 
 
-HEAD = 10  # characters of a line of a name above a column
+HEAD = 10  # characters in a line of a name above a column
 TABLE_NEEDS = r"""% The table needs \usepackage{booktabs} and \usepackage[table]{xcolor}.
 % Where a page has two columns, it belongs into a table*.
 """
@@ -185,7 +187,7 @@ def written_word(word: AnswerWord) -> str:
 
 
 def table_latex(table: DocumentTable) -> str:
-    """Sentences down, sources across, shaded; behind a line the scores that lie elsewhere."""
+    """A shaded table of sentences by documents; after a gap, the scores outside documents."""
     count = sum(map(is_document, table.documents))
     columns = (
         r">{\raggedright\arraybackslash}p{.34\linewidth}"
@@ -195,14 +197,14 @@ def table_latex(table: DocumentTable) -> str:
     )
     heads = " & ".join(head(column.name) for column in table.documents)
     lines = [preamble() + TABLE_NEEDS + rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rf" & {heads} \\", r"\midrule"]
-    for part, scores, shades in zip(table.parts, table.scores.tolist(), strengths(table), strict=True):
+    for sentence, scores, shades in zip(table.parts, table.scores.tolist(), strengths(table), strict=True):
         cells = [cell(score, strength) for score, strength in zip(scores, shades, strict=True)]
-        lines.append(" & ".join([escape(" ".join(part.text.split())), *cells]) + r" \\")
+        lines.append(" & ".join([escape(" ".join(sentence.text.split())), *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
 def head(name: str) -> str:
-    """A name in short lines."""
+    """A name, wrapped in short lines."""
     lines = r" \\ ".join(map(escape, wrap(name, HEAD, break_long_words=False)))
     return rf"\footnotesize\shortstack[r]{{{lines}}}"
 

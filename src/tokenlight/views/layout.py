@@ -12,15 +12,15 @@ from tokenlight.results.units import Passage, Word
 from tokenlight.text.segmentation import readable
 from tokenlight.text.tokenized_text import Chat, Text, parts
 
-CLEAR = 0.25  # of the strongest word: a weaker minus is so pale that nobody wonders about it
-BREAK = "↵"  # stands before a line break that takes a token of its own
+CLEAR = 0.25  # of the strongest word: weaker negative scores are too pale to be noticed
+BREAK = "↵"  # shown before a line break that has a token
 
 Results = Explanation | Iterable[Explanation] | Mapping[str, Explanation | Sequence[Explanation]]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of the text: a word with its strength in [-1, 1], or what stands between words."""
+    """A piece of the text: a word with its strength in [-1, 1], or text between words."""
 
     text: str
     strength: float = 0.0
@@ -28,57 +28,59 @@ class Piece:
 
 
 def pieces(explanation: Explanation, words: Sequence[Word] | None = None) -> Iterator[Piece]:
-    """The original text in order, special tokens where they stand; `words` may be others than those of the text."""
+    """The original text in order, with special tokens; `words` may be other units than the words of the text."""
     words = explanation.words() if words is None else words
     largest = max((abs(word.score) for word in words if word.counts), default=0.0)
     texts, chat = parts(explanation.text), isinstance(explanation.text, Chat)
-    segment, place = None, 0
+    segment, position = None, 0
     for word in words:
         if word.special and word.segment is None:
             if segment is not None:
-                yield from rest(texts[segment], place)
+                yield from rest(texts[segment], position)
                 segment = None
             written = readable(explanation.tokens[word.tokens[0]]) if chat else f" {word.text} "
             yield Piece(written, word=word)
             continue
         if word.segment != segment:
             if segment is not None:
-                yield from rest(texts[segment], place)
-            segment, place = word.segment, 0
+                yield from rest(texts[segment], position)
+            segment, position = word.segment, 0
         assert segment is not None
         start, end = word.span
-        if start > place:
-            yield Piece(texts[segment][place:start])
+        if start > position:
+            yield Piece(texts[segment][position:start])
         strength = 0.0 if word.special or not largest else max(-1.0, min(1.0, word.score / largest))
-        written = texts[segment][max(start, place) : end]
+        written = texts[segment][max(start, position) : end]
         yield Piece(BREAK + written if word.newline else written, strength, word)
-        place = max(place, end)
+        position = max(position, end)
     if segment is not None:
-        yield from rest(texts[segment], place)
+        yield from rest(texts[segment], position)
 
 
-def rest(text: str, place: int) -> Iterator[Piece]:
-    """What the model did not see, or blanks at the end."""
-    if text[place:].strip():
-        yield Piece(text[place:])
+def rest(text: str, position: int) -> Iterator[Piece]:
+    """The text after the last token, unless it is blank."""
+    if text[position:].strip():
+        yield Piece(text[position:])
 
 
 def by_text(results: Results) -> list[list[Explanation]]:
-    """Those of the same text, target and foil together, in the order in which these first come."""
+    """Groups of explanations with the same text, target and foil, in the order of their first members."""
     if isinstance(results, Explanation):
         return [[results]]
     values = list(results.values() if isinstance(results, Mapping) else results)
-    flat = [one for value in values for one in (value if isinstance(value, list | tuple) else [value])]
+    explanations = [
+        explanation for value in values for explanation in (value if isinstance(value, list | tuple) else [value])
+    ]
     groups: dict[tuple[Text, str, str | None], list[Explanation]] = {}
-    for one in flat:
-        if not isinstance(one, Explanation):
-            raise RefusedType(f"expected explanations, found {type(one).__name__}")
-        groups.setdefault((one.text, one.target, one.foil), []).append(one)
+    for explanation in explanations:
+        if not isinstance(explanation, Explanation):
+            raise RefusedType(f"expected explanations, found {type(explanation).__name__}")
+        groups.setdefault((explanation.text, explanation.target, explanation.foil), []).append(explanation)
     return list(groups.values())
 
 
 def headline(explanation: Explanation) -> str:
-    """What the model says: 'positive (p = 0.998)'."""
+    """The prediction: 'positive (p = 0.998)'."""
     sure = "" if explanation.probability is None else f" (p = {explanation.probability:.3f})"
     return f"{explanation.prediction.strip()}{sure}"
 
@@ -91,32 +93,38 @@ def explained(explanation: Explanation) -> str:
 
 
 def title_of(result: Explanation | ExplainedAnswer) -> str:
-    """What papers call the result's method, or its identifier if the result has no title."""
+    """The name of the result's method in papers, or its identifier if the result has no title."""
     return result.method_title or result.method
 
 
 def origin(explanations: Sequence[Explanation]) -> str:
-    """What made the results: 'Model: org/model. Made with tokenlight 0.2.0, torch 2.13.0, transformers 5.22.2.'"""
-    models = ", ".join(dict.fromkeys(one.model for one in explanations))
+    """Model and versions: 'Model: org/model. Made with tokenlight 0.2.0, torch 2.13.0, transformers 5.22.2.'"""
+    models = ", ".join(dict.fromkeys(explanation.model for explanation in explanations))
     versions = dict.fromkeys(
-        f"{name} {one.versions[name]}" for one in explanations for name in one.versions if name != "python"
+        f"{name} {explanation.versions[name]}"
+        for explanation in explanations
+        for name in explanation.versions
+        if name != "python"
     )
     return f"Model: {models}." + (f" Made with {', '.join(versions)}." if versions else "")
 
 
 def notes_of(explanation: Explanation) -> tuple[str, ...]:
-    """What a reader should know: the notes of the explanation, and where its method's scores are easily misread."""
+    """The notes of an explanation, and a caution if its method's scores are easily misread."""
     return tuple(group_notes([explanation]))
 
 
 def group_notes(explanations: Sequence[Explanation]) -> list[str]:
-    """Each once; a caution names all the methods that it is about."""
+    """The notes of several explanations, each once; a caution names all its methods."""
     notes = dict.fromkeys(note for explanation in explanations for note in explanation.notes)
     titles: dict[str, list[str]] = {}  # by caution
     for explanation in explanations:
         if caution := caution_about(explanation):
             titles.setdefault(caution, []).append(title_of(explanation))
-    return [*notes, *(f"{', '.join(dict.fromkeys(named))}: {caution}" for caution, named in titles.items())]
+    return [
+        *notes,
+        *(f"{', '.join(dict.fromkeys(method_titles))}: {caution}" for caution, method_titles in titles.items()),
+    ]
 
 
 def caution_about(explanation: Explanation) -> str:
@@ -156,37 +164,45 @@ def is_long(explanation: Explanation) -> bool:
 
 
 def strongest(explanation: Explanation) -> list[Passage]:
-    """Sentences to show in front of a long text; none for a short one."""
+    """Sentences to show before a long text; none for a short one."""
     return explanation.strongest(STRONGEST) if is_long(explanation) else []
 
 
 def folded(explanation: Explanation) -> Iterator[Piece | Fold]:
-    """All pieces of a short text; of a long one, those that matter, and folds."""
-    laid = list(pieces(explanation))
-    if count_words(laid) <= LONG:
-        yield from laid
+    """All pieces of a short text; for a long one, its strongest pieces and folds."""
+    all_pieces = list(pieces(explanation))
+    if count_words(all_pieces) <= LONG:
+        yield from all_pieces
         return
-    for state, group in groupby(zip(laid, states(explanation, laid), strict=True), key=lambda pair: pair[1]):
-        some = tuple(piece for piece, _ in group)
-        if state == "open" or (state == "closed" and count_words(some) < SHORT):
-            yield from some
+    for state, group in groupby(
+        zip(all_pieces, states(explanation, all_pieces), strict=True), key=lambda pair: pair[1]
+    ):
+        group_pieces = tuple(piece for piece, _ in group)
+        if state == "open" or (state == "closed" and count_words(group_pieces) < SHORT):
+            yield from group_pieces
         else:
-            yield Fold(some)
+            yield Fold(group_pieces)
 
 
-def states(explanation: Explanation, laid: list[Piece]) -> Iterator[str]:
-    """Of each piece: open, closed or unread; what stands between words goes with the word before."""
+def states(explanation: Explanation, all_pieces: list[Piece]) -> Iterator[str]:
+    """The state of each piece: open, closed or unread; text between words has that of the word before."""
     sentences = explanation.sentences()
-    place = {token: number for number, sentence in enumerate(sentences) for token in sentence.tokens}
-    words = sorted((piece.word for piece in laid if piece.word and not piece.word.special), key=lambda w: -abs(w.score))
+    sentence_of_token = {token: number for number, sentence in enumerate(sentences) for token in sentence.tokens}
+    words = sorted(
+        (piece.word for piece in all_pieces if piece.word and not piece.word.special), key=lambda w: -abs(w.score)
+    )
     order = sorted(range(len(sentences)), key=lambda number: -abs(sentences[number].score))
-    stay = {0, len(sentences) - 1, *order[:OPEN_SENTENCES]} | {place[word.tokens[0]] for word in words[:OPEN_WORDS]}
-    now = "open"
-    for piece in laid:
+    open_sentences = {0, len(sentences) - 1, *order[:OPEN_SENTENCES]} | {
+        sentence_of_token[word.tokens[0]] for word in words[:OPEN_WORDS]
+    }
+    state = "open"
+    for piece in all_pieces:
         if piece.word is not None:
-            now = "open" if piece.word.special or place[piece.word.tokens[0]] in stay else "closed"
-        yield "unread" if piece.word is None and len(piece.text.split()) > SHORT else now
+            state = (
+                "open" if piece.word.special or sentence_of_token[piece.word.tokens[0]] in open_sentences else "closed"
+            )
+        yield "unread" if piece.word is None and len(piece.text.split()) > SHORT else state
 
 
-def count_words(some: Sequence[Piece]) -> int:
-    return sum(piece.word is not None and not piece.word.special for piece in some)
+def count_words(group_pieces: Sequence[Piece]) -> int:
+    return sum(piece.word is not None and not piece.word.special for piece in group_pieces)

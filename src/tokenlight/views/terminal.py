@@ -34,13 +34,13 @@ from tokenlight.views.layout import (
     strongest,
 )
 
-VISIBLE = 0.06  # weaker words stay plain
-WORTH_A_NUMBER = 0.2  # without color, only these words get one
-SENTENCE = 160  # characters of a sentence that stands in front of a long text
+VISIBLE = 0.06  # weaker words have no shade
+WORTH_A_NUMBER = 0.2  # without color, only stronger words have a number
+SENTENCE = 160  # characters of a sentence shown before a long text
 
 
 def show(results: Results, console: Console | None = None) -> None:
-    """Show one explanation, several, or what `explain_all` gives, one under another; in a notebook, as HTML."""
+    """Show an explanation, several, or the result of `explain_all`; in a notebook, as HTML."""
     groups = by_text(results)
     if not groups:
         raise RefusedValue("there is nothing to show: expected at least one explanation")
@@ -49,8 +49,8 @@ def show(results: Results, console: Console | None = None) -> None:
         return
     console = console or SafeConsole()
     shared = shared_notes(groups)
-    for place, group in enumerate(groups):
-        if place:
+    for index, group in enumerate(groups):
+        if index:
             console.print()
         print_explanations(group, console, shared)
     print_notes(shared, console)
@@ -58,7 +58,7 @@ def show(results: Results, console: Console | None = None) -> None:
         console.print(legend(console))
 
 
-def print_explanations(explanations: Sequence[Explanation], console: Console, said: Sequence[str] = ()) -> None:
+def print_explanations(explanations: Sequence[Explanation], console: Console, shown_notes: Sequence[str] = ()) -> None:
     """Explanations of one text; numbers where color would be lost, and one line each where a program may read it.
 
     Notes that are `said` elsewhere are left out.
@@ -69,7 +69,7 @@ def print_explanations(explanations: Sequence[Explanation], console: Console, sa
         console.print(render(explanations, plain_line))
     else:
         print_plain(explanations, console)
-    print_notes([note for note in group_notes(explanations) if note not in said], console)
+    print_notes([note for note in group_notes(explanations) if note not in shown_notes], console)
 
 
 def print_notes(notes: Iterable[str], console: Console) -> None:
@@ -92,7 +92,7 @@ def print_plain(explanations: Sequence[Explanation], console: Console) -> None:
 
 
 def render(explanations: Sequence[Explanation], line: Callable[[Explanation], Text]) -> RenderableType:
-    """A header with what the model says, then a heatmap for each method."""
+    """A header with the prediction, then a heatmap for each method."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="cyan", no_wrap=True)
     table.add_column()
@@ -107,9 +107,11 @@ def header(explanation: Explanation) -> Text:
 
 
 def front(explanation: Explanation) -> list[Text]:
-    """The strongest sentences of a long text, a line each."""
-    found = [(sentence.score, printable(" ".join(sentence.text.split()))) for sentence in strongest(explanation)]
-    return [Text.assemble((f"{score:+9.3g}  ", "bold"), shorten(text)) for score, text in found]
+    """The strongest sentences of a long text, one per line."""
+    scored_sentences = [
+        (sentence.score, printable(" ".join(sentence.text.split()))) for sentence in strongest(explanation)
+    ]
+    return [Text.assemble((f"{score:+9.3g}  ", "bold"), shorten(text)) for score, text in scored_sentences]
 
 
 def shorten(text: str) -> str:
@@ -118,14 +120,14 @@ def shorten(text: str) -> str:
 
 @dataclass(frozen=True)
 class Wrapped:
-    """As wide as there is room, or a little narrower where special tokens would stand alone on the last line."""
+    """Text in the full width, or narrower if special tokens would be alone on the last line."""
 
     text: Text
-    closing: str  # the special tokens at its end
+    closing: str  # special tokens at the end of the text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         text = self.text[len(self.text.plain) - len(self.text.plain.lstrip()) :]
-        narrowest = Measurement.get(console, options, text).minimum  # no word is cut
+        narrowest = Measurement.get(console, options, text).minimum  # so that no word is split
         for width in range(options.max_width, narrowest - 1, -1):
             lines = text.wrap(console, width)
             if not self.closing.endswith(lines[-1].plain.strip()):
@@ -179,7 +181,7 @@ def plain_line(explanation: Explanation) -> Text:
 
 
 def legend(console: Console) -> Text:
-    """What shades mean, or the numbers in their place."""
+    """A legend of the shades, or of the numbers instead of them."""
     if not has_shades(console):
         return Text(
             "[+] supports what is explained, [-] speaks against it; 1 is the strongest word of the line, "
@@ -195,16 +197,16 @@ def legend(console: Console) -> Text:
     )
 
 
-SOURCES = 2  # under each sentence; one that is far weaker than the first is left out
-WEAK = 0.1  # of the first
-AROUND = 150  # characters of a source that are printed, around its strongest word
-WORDS = 5  # that are named
+SOURCES = 2  # documents under each sentence; those much weaker than the first are left out
+WEAK = 0.1  # relative to the first
+AROUND = 150  # characters of a document that are printed, around its strongest word
+WORDS = 5  # the number of words that are listed
 
 
 def show_answer(answer: ExplainedAnswer, console: Console | None = None) -> None:
-    """Print every sentence with its strongest sources: those that were named, or sentences of the prompt.
+    """Print every sentence with its strongest documents, or sentences of the prompt.
 
-    In a notebook, the page to click on is shown instead.
+    In a notebook, the interactive page is shown instead.
     """
     if console is None and in_notebook():
         show_html(answer_frame(answer))
@@ -225,7 +227,7 @@ def heading(answer: ExplainedAnswer) -> Text:
 
 def sentence_blocks(answer: ExplainedAnswer) -> Iterator[RenderableType]:
     for number, tokens in enumerate(answer.sentences()):
-        if not tokens:  # all of its characters are part of tokens that begin before it
+        if not tokens:  # all its characters belong to tokens that begin before it
             continue
         explanation = answer.of(tokens=tokens)
         table = Table.grid(padding=(0, 1, 0, 0))
@@ -239,49 +241,55 @@ def sentence_blocks(answer: ExplainedAnswer) -> Iterator[RenderableType]:
 
 
 def strongest_documents(explanation: Explanation) -> list[Passage]:
-    """By their absolute scores."""
-    named = [one for one in explanation.by_document() if one.segment is not None] or explanation.sentences()
-    ordered = sorted(named, key=lambda one: -abs(one.score))[:SOURCES]
-    return [one for one in ordered if abs(one.score) >= WEAK * abs(ordered[0].score)]
+    """The documents, or sentences of the prompt, with the largest absolute scores."""
+    passages = [
+        passage for passage in explanation.by_document() if passage.segment is not None
+    ] or explanation.sentences()
+    ordered = sorted(passages, key=lambda passage: -abs(passage.score))[:SOURCES]
+    return [passage for passage in ordered if abs(passage.score) >= WEAK * abs(ordered[0].score)]
 
 
 def document_line(explanation: Explanation, source: Passage) -> Text:
-    """Its name, and its text around the strongest word."""
-    laid = list(pieces(explanation))
-    inside = [i for i, piece in enumerate(laid) if piece.word and piece.word.tokens[0] in source.tokens]
+    """The name of a document, and its text around the strongest word."""
+    all_pieces = list(pieces(explanation))
+    indices = [i for i, piece in enumerate(all_pieces) if piece.word and piece.word.tokens[0] in source.tokens]
     line = Text().append(f"{one_line(source.name)}: " if source.name else "", style="cyan")
-    return line.append(excerpt(laid[inside[0] : inside[-1] + 1])) if inside else line
+    return line.append(excerpt(all_pieces[indices[0] : indices[-1] + 1])) if indices else line
 
 
-def excerpt(laid: Sequence[Piece]) -> Text:
-    """As many characters as there is room for, the strongest word among them."""
-    first = max(range(len(laid)), key=lambda i: abs(laid[i].strength) if laid[i].word else -1.0)
+def excerpt(passage_pieces: Sequence[Piece]) -> Text:
+    """About AROUND characters around the strongest word."""
+    first = max(
+        range(len(passage_pieces)), key=lambda i: abs(passage_pieces[i].strength) if passage_pieces[i].word else -1.0
+    )
     last = first
-    length = len(laid[first].text)
-    while length < AROUND and last - first + 1 < len(laid):
-        before = first > 0 and (last == len(laid) - 1 or length % 2 == 0)
+    length = len(passage_pieces[first].text)
+    while length < AROUND and last - first + 1 < len(passage_pieces):
+        before = first > 0 and (last == len(passage_pieces) - 1 or length % 2 == 0)
         first, last = (first - 1, last) if before else (first, last + 1)
-        length += len(laid[first if before else last].text)
+        length += len(passage_pieces[first if before else last].text)
     line = Text("… " if first else "")
-    for piece in laid[first : last + 1]:
+    for piece in passage_pieces[first : last + 1]:
         newline = piece.word is not None and piece.word.newline
         line.append(" " if newline else printable(piece.text), style=heat_style(piece) if piece.word else "")
-    return line.append(" …") if last < len(laid) - 1 else line
+    return line.append(" …") if last < len(passage_pieces) - 1 else line
 
 
 def named_words(explanation: Explanation) -> str:
-    """The strongest words of the prompt, for and against."""
+    """The strongest words of the prompt, with their scores."""
     words = sorted((word for word in explanation.words() if word.counts), key=lambda word: -abs(word.score))[:WORDS]
     return "most on: " + ", ".join(f"{printable(word.text)} {score_text(word.score)}" for word in words)
 
 
 def shares_line(answer: ExplainedAnswer) -> str:
-    """Where all absolute scores of the whole answer lie, prompt and answer together."""
+    """The shares of absolute scores in documents, the rest of the prompt, and the answer."""
     sizes = answer.matrix.sum(0).abs()
     total = float(sizes.sum()) or 1.0
-    whole = [one for one in answer.total().by_document() if one.tokens]
-    groups = {"documents": [token for one in whole if one.segment is not None for token in one.tokens]}
-    groups |= {group_name(one, answer.documents): list(one.tokens) for one in whole if one.segment is None}
+    passages = [passage for passage in answer.total().by_document() if passage.tokens]
+    groups = {"documents": [token for passage in passages if passage.segment is not None for token in passage.tokens]}
+    groups |= {
+        group_name(passage, answer.documents): list(passage.tokens) for passage in passages if passage.segment is None
+    }
     groups |= {ANSWER: list(range(answer.prompt_length, len(answer.tokens)))}
     shares = [f"{name} {float(sizes[tokens].sum()) / total:.0%}" for name, tokens in groups.items() if tokens]
     return "Shares of all absolute scores: " + ", ".join(shares)
