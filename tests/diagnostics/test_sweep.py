@@ -14,7 +14,7 @@ from tokenlight._compat.transformers_internals import config_class
 from tokenlight.cli import app
 from tokenlight.common.error_location import is_refusal
 from tokenlight.diagnostics import checks
-from tokenlight.diagnostics.checks import SWEPT, Checking, check_model, try_method
+from tokenlight.diagnostics.checks import SWEPT, ModelChecker, check_model, try_method
 from tokenlight.diagnostics.doctor import examine
 from tokenlight.diagnostics.sweep import Worker, check_family, texts
 from tokenlight.diagnostics.tiny_models import all_types, small_settings, tiny_config, tiny_model
@@ -30,22 +30,22 @@ SAMPLE = [("bert", CLASSIFIER), ("gpt2", WRITER), ("modernbert", CLASSIFIER), ("
 
 @pytest.mark.parametrize(("kind", "task"), SAMPLE)
 def test_a_sample_of_the_table(kind, task):
-    found = check_family(kind, task)
-    assert found.problem == ""
-    assert found.precision == "float64"
-    assert [outcome.method for outcome in found.outcomes] == list(SWEPT)
-    assert not [outcome for outcome in found.outcomes if outcome.verdict in ("crashed", "wrong")]
-    assert found.count("works") >= 6
-    passed = {check.name for check in found.checks if check.passed}
+    check = check_family(kind, task)
+    assert check.problem == ""
+    assert check.precision == "float64"
+    assert [outcome.method for outcome in check.outcomes] == list(SWEPT)
+    assert not [outcome for outcome in check.outcomes if outcome.verdict in ("crashed", "wrong")]
+    assert check.count("works") >= 6
+    passed = {entry.name for entry in check.checks if entry.passed}
     assert {"logits", "gradient", "attention", "rows read", "ids past the embedding"} <= passed
-    assert {f"batch = single of {outcome.method}" for outcome in found.outcomes if outcome.verdict == "works"} <= passed
+    assert {f"batch = single of {outcome.method}" for outcome in check.outcomes if outcome.verdict == "works"} <= passed
     assert {"conservation of attn_lrp", "conservation of lrp"} <= passed
 
 
 def test_an_encoder_decoder_is_refused_with_its_reason():
-    found = check_family("t5", "question-answering")
-    assert {outcome.verdict for outcome in found.outcomes} == {"refused"}
-    assert "encoder-decoder" in found.outcomes[0].reason
+    check = check_family("t5", "question-answering")
+    assert {outcome.verdict for outcome in check.outcomes} == {"refused"}
+    assert "encoder-decoder" in check.outcomes[0].reason
 
 
 def test_a_family_that_reads_more_than_text_is_not_tried():
@@ -81,8 +81,8 @@ def bert():
     return models.model("bert", CLASSIFIER, torch.float64)
 
 
-def falsified(monkeypatch, change):
-    """Whatever methods find goes through `change` first."""
+def change_attributions(monkeypatch, change):
+    """Apply `change` to the attribution of every method."""
     true = checks.attribute_ids
     monkeypatch.setattr(checks, "attribute_ids", lambda *args: change(true(*args), *args))
 
@@ -96,20 +96,22 @@ def test_wrong_logits_are_noticed(bert, monkeypatch):
         return output
 
     monkeypatch.setattr(InstrumentedModel, "run", run)
-    found = verdicts(bert)
-    assert {one.verdict for one in found.values()} == {"wrong"}
-    assert "logits" in found["raw_attention"].reason
+    outcomes = verdicts(bert)
+    assert {outcome.verdict for outcome in outcomes.values()} == {"wrong"}
+    assert "logits" in outcomes["raw_attention"].reason
 
 
 def test_a_wrong_gradient_is_noticed(bert, monkeypatch):
-    falsified(monkeypatch, lambda found, *_: Attribution(found.scores * (1 + 1e-9), found.extras))
+    change_attributions(
+        monkeypatch, lambda attribution, *_: Attribution(attribution.scores * (1 + 1e-9), attribution.extras)
+    )
     assert "gradient off" in verdicts(bert)["gradient_x_input"].reason
 
 
 def test_other_attention_is_noticed(bert, monkeypatch):
     true = checks.PlainModel.attention
-    monkeypatch.setattr(checks.PlainModel, "attention", lambda *call: [one + 1e-9 for one in true(*call)])
-    wrong = {name for name, one in verdicts(bert).items() if one.verdict == "wrong"}
+    monkeypatch.setattr(checks.PlainModel, "attention", lambda *call: [map_ + 1e-9 for map_ in true(*call)])
+    wrong = {name for name, outcome in verdicts(bert).items() if outcome.verdict == "wrong"}
     assert wrong == {"raw_attention", "attcat", "transformer_attribution", "alti", "alti_logit"}
 
 
@@ -118,47 +120,52 @@ def test_attention_that_is_reported_without_its_sinks_is_the_same(monkeypatch):
     assert attention_passes(model)
     true = checks.PlainModel.attention
     monkeypatch.setattr(
-        checks.PlainModel, "attention", lambda *call: [one / one.sum(-1, keepdim=True) for one in true(*call)]
+        checks.PlainModel, "attention", lambda *call: [map_ / map_.sum(-1, keepdim=True) for map_ in true(*call)]
     )
     assert attention_passes(model)
-    monkeypatch.setattr(checks.PlainModel, "attention", lambda *call: [one / 2 for one in true(*call)])
+    monkeypatch.setattr(checks.PlainModel, "attention", lambda *call: [map_ / 2 for map_ in true(*call)])
     assert not attention_passes(model)
 
 
 def attention_passes(model) -> bool:
-    check = Checking(model, texts(), SWEPT).attention(SWEPT)
+    check = ModelChecker(model, texts(), SWEPT).attention(SWEPT)
     assert check is not None
     return check.passed is True
 
 
 def test_lost_relevance_is_noticed(bert, monkeypatch):
-    def lose(found, *_):
-        share = {"residual": found.scores.abs().sum(1) * 1e-9} if "residual" in found.extras else {}
-        return Attribution(found.scores, {**found.extras, **share})
+    def lose(attribution, *_):
+        share = {"residual": attribution.scores.abs().sum(1) * 1e-9} if "residual" in attribution.extras else {}
+        return Attribution(attribution.scores, {**attribution.extras, **share})
 
-    falsified(monkeypatch, lose)
-    found = verdicts(bert)
-    assert {name for name, one in found.items() if one.verdict == "wrong"} == {"attn_lrp", "lrp", "alti_logit"}
-    assert "conservation" in found["lrp"].reason
+    change_attributions(monkeypatch, lose)
+    outcomes = verdicts(bert)
+    assert {name for name, outcome in outcomes.items() if outcome.verdict == "wrong"} == {
+        "attn_lrp",
+        "lrp",
+        "alti_logit",
+    }
+    assert "conservation" in outcomes["lrp"].reason
 
 
 def test_padding_that_changes_outputs_is_noticed(bert, monkeypatch):
-    falsified(
-        monkeypatch, lambda found, model, ids, *_: Attribution(found.scores * (1 + 1e-9 * len(ids)), found.extras)
+    change_attributions(
+        monkeypatch,
+        lambda attribution, model, ids, *_: Attribution(attribution.scores * (1 + 1e-9 * len(ids)), attribution.extras),
     )
-    found = verdicts(bert)
-    assert all("batch = single" in found[name].reason for name in ("alti", "transformer_attribution"))
+    outcomes = verdicts(bert)
+    assert all("batch = single" in outcomes[name].reason for name in ("alti", "transformer_attribution"))
 
 
 def test_scores_that_change_fast_may_be_rounded_further(bert, monkeypatch):
-    def steep(found, *_):
-        return Attribution(torch.sin(found.scores / found.scores.abs().max() * 1e5), found.extras)
+    def steep(attribution, *_):
+        return Attribution(torch.sin(attribution.scores / attribution.scores.abs().max() * 1e5), attribution.extras)
 
-    calm = Checking(bert, texts(), ("gradient_x_input",))
-    assert 0 < calm.growth("gradient_x_input") < 100
-    assert calm.tolerance_at(1e-11, "gradient_x_input") < 1e-10
-    falsified(monkeypatch, steep)
-    checking = Checking(bert, texts(), ("gradient_x_input",))
+    smooth = ModelChecker(bert, texts(), ("gradient_x_input",))
+    assert 0 < smooth.growth("gradient_x_input") < 100
+    assert smooth.tolerance_at(1e-11, "gradient_x_input") < 1e-10
+    change_attributions(monkeypatch, steep)
+    checking = ModelChecker(bert, texts(), ("gradient_x_input",))
     assert checking.growth("gradient_x_input") > 1e4
     assert checking.tolerance_at(1e-16, "gradient_x_input") == checking.tolerance < 1e-11
     assert 1e-9 < checking.tolerance_at(1e-11, "gradient_x_input") < 1e-4
@@ -166,8 +173,8 @@ def test_scores_that_change_fast_may_be_rounded_further(bert, monkeypatch):
 
 def test_a_wrong_query_position_is_noticed(bert, monkeypatch):
     monkeypatch.setattr(checks.PlainModel, "query_weights", lambda self, batch, target: batch.attention_mask.double())
-    found = verdicts(bert)
-    assert {name for name, one in found.items() if one.verdict == "wrong"} == {
+    outcomes = verdicts(bert)
+    assert {name for name, outcome in outcomes.items() if outcome.verdict == "wrong"} == {
         name for name in SWEPT if METHODS[name].reads_query_position
     }
 
@@ -182,7 +189,7 @@ def test_ids_that_go_past_the_embedding_are_noticed():
 
 
 def passes_embedding(model) -> bool:
-    check = Checking(model, texts(), SWEPT).ids_past_embedding(SWEPT)
+    check = ModelChecker(model, texts(), SWEPT).ids_past_embedding(SWEPT)
     assert check is not None
     return check.passed is True
 
@@ -207,20 +214,20 @@ def test_errors_raised_on_purpose_are_refusals_and_errors_of_python_are_not():
     assert not is_refusal(mistake.value)
 
 
-# --- around it ------------------------------------------------------------------------------------------------------
+# --- doctor, pages and the command ----------------------------------------------------------------------------------
 
 
 def test_doctor_prints_the_estimates_of_the_table():
     explainer = explainer_for("bert")
-    found = examine(explainer).check
-    assert [outcome.method for outcome in found.outcomes] == list(SWEPT)
-    assert {outcome.verdict for outcome in found.outcomes} == {"works"}
+    check = examine(explainer).check
+    assert [outcome.method for outcome in check.outcomes] == list(SWEPT)
+    assert {outcome.verdict for outcome in check.outcomes} == {"works"}
 
 
 def test_the_table_is_equal_after_saving_and_renders_as_a_page():
-    found = [check_family("bert", CLASSIFIER), check_family("bros", "token-classification")]
-    assert from_json(to_json(found)) == found
-    page = families_page(found, "Made by hand.")
+    checks_ = [check_family("bert", CLASSIFIER), check_family("bros", "token-classification")]
+    assert from_json(to_json(checks_)) == checks_
+    page = families_page(checks_, "Made by hand.")
     assert "| `bert` | 1 | yes | yes | yes | yes | yes | yes | yes | yes |" in page
     assert "None: nothing crashed" in page
     assert "bbox" in page
@@ -238,7 +245,7 @@ def test_the_command_checks_in_a_process_of_its_own(tmp_path):
     path = tmp_path / "families.json"
     ran = CliRunner().invoke(app, ["families", "vaultgemma", "-o", str(path)])
     assert ran.exit_code == 0, ran.output
-    assert {one["task"] for one in json.loads(path.read_text())} == set(all_types()["vaultgemma"])
+    assert {check["task"] for check in json.loads(path.read_text())} == set(all_types()["vaultgemma"])
 
 
 def test_a_type_that_does_not_exist_is_one_line():

@@ -15,7 +15,7 @@ import tokenlight as tl
 from tests import models
 from tests.model.test_module_ops import model as recurrent_model
 from tests.rounding import assert_near
-from tokenlight.diagnostics.tiny_models import sharpen, tiny_model
+from tokenlight.diagnostics.tiny_models import randomize_weights, tiny_model
 from tokenlight.model.layer_norms import find_parameters, may_be_layer_norm
 from tokenlight.rules.ledger import Ledger
 from tokenlight.rules.mode import RuleMode
@@ -61,7 +61,7 @@ def written_out_model(family: str) -> Any:
     config.use_qk_norm = True
     torch.manual_seed(0)
     model = hf.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
-    sharpen(model, 1.6)
+    randomize_weights(model, 1.6)
     return model.double()
 
 

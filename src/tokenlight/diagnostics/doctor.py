@@ -1,4 +1,4 @@
-"""Memory that methods will need on a model, and a trial of every method on a short input."""
+"""Estimates of the memory that methods need on a model, and a trial of every method on a short input."""
 
 import time
 from typing import Any
@@ -20,11 +20,11 @@ from tokenlight.results.model_report import Examination, Finding, Need, Outlook
 from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.tokenized_text import Text
 
-BATCH, LONG = 32, 512  # texts of a batch and their tokens in the outlook, where nothing else is asked for
+BATCH, LONG = 32, 512  # defaults of the estimate: texts in a batch, and tokens in each
 
 
 def foresee(explainer: Explainer, tokens: int | None = None) -> Outlook:
-    """From the model's shape alone; without `tokens` for the longest texts that it reads, up to 512 tokens."""
+    """Estimate memory from the model's shape; without `tokens`, for its longest texts, up to 512 tokens."""
     limit = explainer.task.max_length
     if tokens is not None and limit is not None and tokens > limit:
         raise RefusedValue(f"the model reads {limit} tokens at most, found {tokens}: give fewer tokens")
@@ -32,30 +32,34 @@ def foresee(explainer: Explainer, tokens: int | None = None) -> Outlook:
     instrumented = InstrumentedModel(explainer.model)
     model, shape, free = instrumented.model, Shape.of(instrumented.model), free_memory(instrumented.device)
     target = BatchTarget(explainer.task, (ResolvedTarget(),) * BATCH)
-    found = []
+    needs_by_method = []
     for entry in METHODS.values():
         if not entry.fits(model):
             continue
-        method_config = MethodConfig(entry, {"heads": None} if "heads" in entry.options else {})  # masks change no size
+        method_config = MethodConfig(
+            entry, {"heads": None} if "heads" in entry.options else {}
+        )  # masks do not change sizes
         plan = plan_passes(target, [method_config])
-        ways = [RecordOptions(by_block=low, last_logits=True) for low in (False, True)]
-        needs = [need_of_plan(shape, plan, BATCH, tokens, way) for way in ways]
-        fits = [None if free is None else largest_batch(shape, plan, tokens, way, free) for way in ways]
-        found.append(Need(entry.name, needs[0], needs[1], fits[0], fits[1]))
-    return Outlook(tokens, BATCH, shape.weights, str(instrumented.device), free, tuple(found))
+        record_options = [RecordOptions(by_block=low, last_logits=True) for low in (False, True)]
+        needs = [need_of_plan(shape, plan, BATCH, tokens, options) for options in record_options]
+        fits = [
+            None if free is None else largest_batch(shape, plan, tokens, options, free) for options in record_options
+        ]
+        needs_by_method.append(Need(entry.name, needs[0], needs[1], fits[0], fits[1]))
+    return Outlook(tokens, BATCH, shape.weights, str(instrumented.device), free, tuple(needs_by_method))
 
 
 def examine(explainer: Explainer) -> Examination:
-    """Every method on the task's sample."""
+    """Run every method on the task's sample text."""
     text, target = explainer.task.sample
-    explainer.explain(text, target=target, method="gradient_x_input")  # the first pass is always slow
+    explainer.explain(text, target=target, method="gradient_x_input")  # a warm-up: the first pass is slow
     findings = [try_method(explainer, name, text, target) for name in track(list(METHODS), "trying methods")]
     parameters = list(explainer.model.parameters())
     return Examination(
         model=type(explainer.model).__name__,
         task=explainer.task.name,
-        parameters=sum(one.numel() for one in parameters),
-        weights=sum(one.numel() * one.element_size() for one in parameters),
+        parameters=sum(parameter.numel() for parameter in parameters),
+        weights=sum(parameter.numel() * parameter.element_size() for parameter in parameters),
         dtype=str(explainer.model.dtype),
         device=str(explainer.model.device),
         tokens=len(explainer.encode([text])[0]),
@@ -65,24 +69,24 @@ def examine(explainer: Explainer) -> Examination:
 
 
 def two_rows(explainer: Explainer, text: Text) -> tuple[Tensor, Tensor]:
-    """The tokens of a text, and fewer of them: a batch of both has padding."""
-    whole = torch.tensor(explainer.encode([text])[0].input_ids, device=InstrumentedModel(explainer.model).device)
-    return whole, whole[: max(len(whole) * 3 // 4, 1)]
+    """The tokens of a text, and a prefix of them, so that a batch of both has padding."""
+    ids = torch.tensor(explainer.encode([text])[0].input_ids, device=InstrumentedModel(explainer.model).device)
+    return ids, ids[: max(len(ids) * 3 // 4, 1)]
 
 
 def try_method(explainer: Explainer, name: str, text: Text, target: Any) -> Finding:
     storages: dict[int, int] = {}
 
-    def note(tensor: torch.Tensor) -> torch.Tensor:
+    def record_storage(tensor: torch.Tensor) -> torch.Tensor:
         storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     weights = {parameter.untyped_storage().data_ptr() for parameter in explainer.model.parameters()}
     began = time.perf_counter()
     try:
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        with torch.autograd.graph.saved_tensors_hooks(record_storage, lambda tensor: tensor):
             explainer.explain(text, name, target=target, progress=False)
     except (ValueError, TypeError, RuntimeError, MemoryError) as error:
         return Finding(name, 0.0, 0, str(error))
     seconds = time.perf_counter() - began
-    return Finding(name, seconds, sum(size for place, size in storages.items() if place not in weights))
+    return Finding(name, seconds, sum(size for address, size in storages.items() if address not in weights))

@@ -22,16 +22,16 @@ from tokenlight.text.batch import Batch
 
 @dataclass(frozen=True)
 class PlainModel:
-    """A copy around the same weights, which computes attention as the model does: eager, or by fused kernels."""
+    """A copy with the same weights, which computes attention as the model does: eager, or by fused kernels."""
 
     model: PreTrainedModel
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> "PlainModel":
-        made = copy.deepcopy(model, {id(weight): weight for weight in model.parameters()}).eval()
-        for config in configs_of(made):
+        plain = copy.deepcopy(model, {id(weight): weight for weight in model.parameters()}).eval()
+        for config in configs_of(plain):
             set_attention(config, written_attention_of(config))
-        return cls(made)
+        return cls(plain)
 
     def run(self, batch: Batch, **settings: Any) -> Any:
         accepted = accepted_inputs(self.model)
@@ -39,75 +39,75 @@ class PlainModel:
         with KeepDouble() if self.model.dtype == torch.float64 else nullcontext():
             return self.model(**inputs, return_dict=True, **settings)
 
-    def answers(self, batch: Batch) -> dict[str, Tensor]:
-        """What it says: all parts of the output that are logits."""
+    def logits(self, batch: Batch) -> dict[str, Tensor]:
+        """All outputs that are logits, by name."""
         with torch.no_grad():
-            return {name: part for name, part in self.run(batch).items() if name.endswith("logits")}
+            return {name: tensor for name, tensor in self.run(batch).items() if name.endswith("logits")}
 
     def score(self, batch: Batch, target: BatchTarget) -> Tensor:
-        """[batch] what is explained"""
+        """[batch] the explained score."""
         output = self.run(batch)
         selectors = target.select(output, batch, self.model)
         return torch.stack([selector.score(output) for selector in selectors]).sum(0)
 
     def gradient_x_input(self, batch: Batch, target: BatchTarget) -> Tensor:
-        """[batch, token, dim] by plain autograd, from what the embedding layer gives; summed over `dim` it is the
-        method, in which these terms may cancel."""
+        """[batch, token, dim] gradient times embedding, by plain autograd. The method sums over `dim`."""
         with torch.no_grad():
             leaf = self.model.get_input_embeddings()(batch.input_ids)
         leaf.requires_grad_()
-        with answering(embedding_layers(self.model), leaf):
+        with replace_outputs(embedding_layers(self.model), leaf):
             (gradient,) = torch.autograd.grad(self.score(batch, target).sum(), leaf)
         return (leaf * gradient).detach()
 
     def attention(self, batch: Batch) -> list[Tensor]:
-        """Of every layer [batch, head, query, key]; none where the family gives none.
+        """The maps [batch, head, query, key] of all layers; none if the family returns none.
 
-        Eager attention alone returns its maps. They are those of the model only if it answers the same that way.
+        Only eager attention returns maps. They are those of the model only if eager attention gives the same logits.
         """
         eager = PlainModel.of(self.model)
         for config in configs_of(eager.model):
             set_attention(config, EAGER)
         rounding = torch.finfo(self.model.dtype).eps ** 0.5
-        answers = eager.answers(batch)
-        if any(relative_difference(own, answers[name]) > rounding for name, own in self.answers(batch).items()):
+        eager_logits = eager.logits(batch)
+        if any(
+            relative_difference(logits, eager_logits[name]) > rounding for name, logits in self.logits(batch).items()
+        ):
             return []
         with torch.no_grad():
-            found = eager.run(batch, output_attentions=True).get("attentions") or ()
-        return [one for one in found if isinstance(one, Tensor)]
+            maps = eager.run(batch, output_attentions=True).get("attentions") or ()
+        return [map_ for map_ in maps if isinstance(map_, Tensor)]
 
-    def past_embedding(self, batch: Batch, other: Tensor, target: BatchTarget) -> float:
-        """How much the score moves with the ids while what the embedding layer gives is held, as a share of how much it
-        moves with both. `other` are other ids."""
-        changed = Batch(other, batch.attention_mask, batch.token_type_ids)
+    def past_embedding(self, batch: Batch, other_ids: Tensor, target: BatchTarget) -> float:
+        """The change of the score with other ids and fixed embeddings, divided by its change with both."""
+        changed = Batch(other_ids, batch.attention_mask, batch.token_type_ids)
         embedding = self.model.get_input_embeddings()
         with torch.no_grad():
-            held = embedding(batch.input_ids)
+            embeddings = embedding(batch.input_ids)
             first, second = self.score(batch, target), self.score(changed, target)
-            with answering(embedding_layers(self.model), held):
-                without = self.score(changed, target)
-        return float((without - first).abs().max() / (second - first).abs().max())
+            with replace_outputs(embedding_layers(self.model), embeddings):
+                ids_only = self.score(changed, target)
+        return float((ids_only - first).abs().max() / (second - first).abs().max())
 
     def query_weights(self, batch: Batch, target: BatchTarget) -> Tensor:
-        """[batch, token] how much the score depends on each state after the last block: the length of its gradient."""
+        """[batch, token] norms of the score's gradient with respect to the states after the last block."""
         states: list[Tensor] = []
-        blocks = members_of_lists(self.model)
+        blocks = module_list_members(self.model)
         hooks = [block.register_forward_hook(lambda *call: states.append(state_in(call[2]))) for block in blocks]
         with torch.enable_grad():
             leaf = self.model.get_input_embeddings()(batch.input_ids).detach().requires_grad_()
-            with answering(embedding_layers(self.model), leaf):
+            with replace_outputs(embedding_layers(self.model), leaf):
                 score = self.score(batch, target)
         for hook in hooks:
             hook.remove()
         shape = batch.input_ids.shape
         resolved = [state for state in states if state.shape[:2] in (shape, shape[::-1]) and state.requires_grad]
         (gradient,) = torch.autograd.grad(score.sum(), resolved[-1], materialize_grads=True)
-        lengths = torch.linalg.vector_norm(gradient.double(), dim=-1)
-        return lengths if lengths.shape == shape else lengths.T  # some put tokens before the batch
+        norms = torch.linalg.vector_norm(gradient.double(), dim=-1)
+        return norms if norms.shape == shape else norms.T  # some models have [token, batch]
 
 
-def members_of_lists(model: nn.Module) -> list[nn.Module]:
-    """Blocks stand in lists; of all such members the last block is the last to answer."""
+def module_list_members(model: nn.Module) -> list[nn.Module]:
+    """The members of all module lists. Blocks are among them, and the last block is the last member to run."""
     return [child for module in model.modules() if isinstance(module, nn.ModuleList) for child in module]
 
 
@@ -117,14 +117,15 @@ def state_in(output: Any) -> Tensor:
 
 
 @contextmanager
-def answering(modules: Sequence[nn.Module], answer: Tensor) -> Iterator[None]:
-    """Inside, the modules give this whatever they are asked, in memory that may be written over."""
+def replace_outputs(modules: Sequence[nn.Module], replacement: Tensor) -> Iterator[None]:
+    """Inside, the outputs of the modules are copies of this tensor."""
 
-    def answers(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-        given = answer if output.shape == answer.shape else answer.transpose(0, 1)  # some put tokens before the batch
-        return given.clone(memory_format=torch.contiguous_format)
+    def replace_output(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        # Some models have [token, batch].
+        ordered = replacement if output.shape == replacement.shape else replacement.transpose(0, 1)
+        return ordered.clone(memory_format=torch.contiguous_format)
 
-    hooks = [module.register_forward_hook(answers) for module in modules]
+    hooks = [module.register_forward_hook(replace_output) for module in modules]
     try:
         yield
     finally:
@@ -133,6 +134,6 @@ def answering(modules: Sequence[nn.Module], answer: Tensor) -> Iterator[None]:
 
 
 def target_of(model: PreTrainedModel, last: int, rows: int) -> BatchTarget:
-    """Something to explain on any rows of more than `last` tokens."""
+    """A target for any texts of more than `last` tokens."""
     task = task_of(model)
     return BatchTarget(task, (task.resolve_target_ids(task.trial_target(last), None),) * rows)

@@ -1,4 +1,4 @@
-"""The sweep over families: every method on a tiny model of each, in processes of their own."""
+"""The sweep over families: checks of methods on a tiny model of each, in separate processes."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -22,15 +22,15 @@ from tokenlight.results.model_report import ModelCheck
 from tokenlight.text.batch import Batch
 
 LENGTHS = (12, 9)
-FIRST_WORD = 5  # ids below mean something special
+FIRST_WORD = 5  # ids below are special tokens
 
 
 def check_family(kind: str, task: str) -> ModelCheck:
-    """In double precision, where rounding hides nothing; and in single precision, in which people have their models."""
-    return replace(checked(kind, task), kind=kind, task=task, text=is_text(kind))
+    """Check a family in double precision, where rounding hides no error, and in single precision, which is common."""
+    return replace(check_family_in_double(kind, task), kind=kind, task=task, text=is_text(kind))
 
 
-def checked(kind: str, task: str) -> ModelCheck:
+def check_family_in_double(kind: str, task: str) -> ModelCheck:
     rows = texts()
     try:
         single = tiny_model(kind, task)
@@ -45,23 +45,23 @@ def checked(kind: str, task: str) -> ModelCheck:
         run(double, rows[0])
     except Exception:
         return check_model(single, rows)
-    found = check_model(double, rows)
-    outcomes = tuple(one.or_worse(try_method(single, rows, one.method)) for one in found.outcomes)
-    return replace(found, outcomes=outcomes)
+    check = check_model(double, rows)
+    outcomes = tuple(outcome.or_worse(try_method(single, rows, outcome.method)) for outcome in check.outcomes)
+    return replace(check, outcomes=outcomes)
 
 
 def texts() -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(1)
     words = [torch.randint(FIRST_WORD, VOCABULARY - 1, (length,), generator=generator) for length in LENGTHS]
-    for row in words:
-        row[-1] = IDS["eos_token_id"]  # some heads read there
+    for ids in words:
+        ids[-1] = IDS["eos_token_id"]  # some heads read this token
     return tuple(words)
 
 
 def run(model: PreTrainedModel, row: Tensor) -> None:
-    """Its own answer, which must be finite and depend on what it reads."""
+    """Run a model; refuse outputs that are not finite or do not depend on the tokens."""
     plain = PlainModel.of(model)
-    answers = [plain.answers(Batch(ids[None], torch.ones_like(ids[None]))) for ids in (row, row.roll(1))]
+    answers = [plain.logits(Batch(ids[None], torch.ones_like(ids[None]))) for ids in (row, row.roll(1))]
     if not answers[0]:
         raise NotBuilt("its output has no logits")
     for name, logits in answers[0].items():
@@ -75,19 +75,19 @@ def reason(error: Exception) -> str:
     return message_line(error) if isinstance(error, NotBuilt | ImportError) else describe_error(error)
 
 
-LIMIT = 120.0  # seconds for one model; most take two
+LIMIT = 120.0  # seconds for a model; most need two
 
 
 def sweep(
     kinds: Sequence[str] = (), *, jobs: int = 1, limit: float = LIMIT, on_result: Callable[[ModelCheck], None] = print
 ) -> list[ModelCheck]:
-    """Every model type with every head that tokenlight explains, or those of the given types."""
+    """Check every model type, or the given ones, with every task that tokenlight supports."""
     known = all_types()
-    wanted = [look_up(kind, {one: one for one in known}, "model type", known) for kind in kinds] or list(known)
-    pairs = [(kind, task) for kind in wanted for task in known[kind]]
+    selected = [look_up(kind, {name: name for name in known}, "model type", known) for kind in kinds] or list(known)
+    pairs = [(kind, task) for kind in selected for task in known[kind]]
     workers: SimpleQueue[Worker] = SimpleQueue()
-    made = [Worker(limit) for _ in range(min(jobs, len(pairs)))]
-    for worker in made:
+    all_workers = [Worker(limit) for _ in range(min(jobs, len(pairs)))]
+    for worker in all_workers:
         workers.put(worker)
 
     def check(pair: tuple[str, str]) -> ModelCheck:
@@ -97,15 +97,15 @@ def sweep(
         finally:
             workers.put(worker)
 
-    found: list[ModelCheck] = []
+    results: list[ModelCheck] = []
     try:
-        for result in in_threads(check, pairs, len(made)):
+        for result in in_threads(check, pairs, len(all_workers)):
             on_result(result)
-            found.append(result)
+            results.append(result)
     finally:
-        for worker in made:
+        for worker in all_workers:
             worker.stop()
-    return found
+    return results
 
 
 def in_threads(function: Callable[[Any], ModelCheck], items: Sequence[Any], threads: int) -> Iterator[ModelCheck]:
@@ -115,19 +115,19 @@ def in_threads(function: Callable[[Any], ModelCheck], items: Sequence[Any], thre
 
 @dataclass
 class Worker:
-    """A process that checks one family after another; a new one where the last has died or was too slow."""
+    """A process that checks families one by one; it is replaced if it dies or takes too long."""
 
     limit: float
     process: Any = None
-    line: Any = field(default=None)
+    connection: Any = field(default=None)
 
     def check(self, kind: str, task: str) -> ModelCheck:
         if self.process is None:
             self.start()
         try:
-            self.line.send((kind, task))
-            if self.line.poll(self.limit):
-                return self.line.recv()
+            self.connection.send((kind, task))
+            if self.connection.poll(self.limit):
+                return self.connection.recv()
             problem = f"took more than {self.limit:.0f} s"
         except (EOFError, OSError):
             problem = "its process died"
@@ -136,10 +136,10 @@ class Worker:
 
     def start(self) -> None:
         context = get_context("spawn")
-        self.line, other = context.Pipe()
-        self.process = context.Process(target=work, args=(other,), daemon=True)
+        self.connection, child_connection = context.Pipe()
+        self.process = context.Process(target=work, args=(child_connection,), daemon=True)
         self.process.start()
-        other.close()
+        child_connection.close()
 
     def stop(self) -> None:
         if self.process is not None:
@@ -148,8 +148,8 @@ class Worker:
             self.process = None
 
 
-def work(line: Connection) -> None:
-    """In the process: checks what is asked for until nobody asks any more."""
+def work(connection: Connection) -> None:
+    """Run in the process: check families until the connection is closed."""
     import torch
     from transformers.utils.logging import set_verbosity_error
 
@@ -158,11 +158,11 @@ def work(line: Connection) -> None:
     warnings.simplefilter("ignore")
     while True:
         try:
-            kind, task = line.recv()
+            kind, task = connection.recv()
         except EOFError:
             return
         try:
-            found = check_family(kind, task)
+            result = check_family(kind, task)
         except Exception as error:
-            found = ModelCheck(kind, task, problem=f"the check itself failed: {describe_error(error)}")
-        line.send(found)
+            result = ModelCheck(kind, task, problem=f"the check itself failed: {describe_error(error)}")
+        connection.send(result)

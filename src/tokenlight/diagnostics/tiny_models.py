@@ -13,11 +13,11 @@ from tokenlight.tasks import TASKS
 from tokenlight.text.batch import Batch
 
 WIDTH, INNER, LAYERS, HEADS, GROUPS, HEAD, EXPERTS = 32, 48, 2, 4, 2, 8, 4  # GROUPS: heads of keys and values
-VOCABULARY, POSITIONS, WINDOW = 64, 64, 4  # a window that is shorter than the texts matters
-MOST_LAYERS = 4
+VOCABULARY, POSITIONS, WINDOW = 64, 64, 4  # a window shorter than the texts, so that it has an effect
+MAX_LAYERS = 4
 LAYER_COUNT = {"num_hidden_layers", "n_layer", "n_layers", "num_layers"}
 
-# Settings of many families, by what they set.
+# Sizes, and the names of settings that have them in many families.
 NAMES: tuple[tuple[int, str], ...] = (
     (
         WIDTH,
@@ -97,7 +97,7 @@ NAMES: tuple[tuple[int, str], ...] = (
     ),
 )
 SIZES: dict[str, Any] = {name: size for size, names in NAMES for name in names.split()}
-# Without a value in the default configuration; no checkpoint goes without.
+# Settings that are None in the default configuration, but set in every checkpoint.
 NEEDED = {
     *("vocab_size", "head_dim", "num_key_value_heads", "n_routed_experts", "n_shared_experts", "num_experts_per_tok"),
     *("indexer_n_heads", "indexer_kv_heads", "indexer_head_dim", "indexer_budget", "indexer_compress_ratio"),
@@ -110,8 +110,8 @@ ZAMBA: dict[str, Any] = {
     "attention_hidden_size": 2 * WIDTH,
     "attention_head_dim": 2 * WIDTH // HEADS,
 }
-# Settings that nobody could guess from their names.
-OWN: dict[str, dict[str, Any]] = {
+# Settings of single families, which cannot be derived from names.
+FAMILY_SETTINGS: dict[str, dict[str, Any]] = {
     "bamba": {"mamba_n_heads": 4, "mamba_d_head": 16, "attn_layer_indices": [1]},
     "blt": {"encoder_hash_byte_group_vocab": 64, "encoder_hash_byte_group_size": [3, 4]},
     "cohere_compass_text": {
@@ -142,7 +142,7 @@ OWN: dict[str, dict[str, Any]] = {
     "zamba": {**ZAMBA, "num_hidden_layers": 4},
     "zamba2": {**ZAMBA, "num_hidden_layers": 4, "mamba_headdim": 16, "n_mamba_heads": 4},
 }
-# Settings of published models that take another way through a family's code.
+# Settings of published models that run other code of the family.
 VARIANTS: dict[str, dict[str, Any]] = {
     "big_bird[full]": {"attention_type": "original_full"},
     "falcon[alibi]": {"alibi": True},
@@ -160,36 +160,36 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def small_settings(config: PreTrainedConfig) -> dict[str, Any]:
-    """Keywords for a tiny configuration of the same kind."""
-    layers = kinds_of_layers(config)
-    found: dict[str, Any] = {}
+    """Settings of a tiny configuration of the same class."""
+    layers = representative_layers(config)
+    settings: dict[str, Any] = {}
     for name, value in own_settings(config).items():
         if isinstance(value, PreTrainedConfig):
-            found[name] = type(value)(**small_settings(value))
+            settings[name] = type(value)(**small_settings(value))
         elif name in IDS:
-            found[name] = IDS[name]
+            settings[name] = IDS[name]
         elif is_per_layer(value, config):
-            found[name] = [small_size(name, value[layer]) for layer in layers]
+            settings[name] = [small_size(name, value[layer]) for layer in layers]
         else:
-            found[name] = small_size(name, value)
-        if found[name] is value:
-            del found[name]
-    if LAYER_COUNT & set(found):
-        found |= dict.fromkeys(LAYER_COUNT & set(found), len(layers))
-    if "kv_lora_rank" in found:  # latent attention makes keys for every head, of a size that follows from its parts
-        found["num_key_value_heads"] = HEADS
-        found.pop("head_dim", None)
-    return found | OWN.get(config.model_type, {})
+            settings[name] = small_size(name, value)
+        if settings[name] is value:
+            del settings[name]
+    if LAYER_COUNT & set(settings):
+        settings |= dict.fromkeys(LAYER_COUNT & set(settings), len(layers))
+    if "kv_lora_rank" in settings:  # latent attention has keys for every head, whose size follows from other settings
+        settings["num_key_value_heads"] = HEADS
+        settings.pop("head_dim", None)
+    return settings | FAMILY_SETTINGS.get(config.model_type, {})
 
 
 def small_size(name: str, value: Any) -> Any:
-    """The size that goes by this name, where it is one."""
+    """The tiny size for a setting that is a size; otherwise its value."""
     is_size = isinstance(value, int) and not isinstance(value, bool)
     return SIZES[name] if name in SIZES and (is_size or (value is None and name in NEEDED)) else value
 
 
-def kinds_of_layers(config: PreTrainedConfig) -> list[int]:
-    """A few layers of the whole model, among which every kind of layer is."""
+def representative_layers(config: PreTrainedConfig) -> list[int]:
+    """Indices of a few layers that include every type of layer."""
     lists = [value for value in own_settings(config).values() if is_per_layer(value, config)]
     chosen: list[int] = []
     for values in lists:
@@ -197,7 +197,7 @@ def kinds_of_layers(config: PreTrainedConfig) -> list[int]:
             if not any(str(values[layer]) == kind for layer in chosen):
                 chosen.append(list(map(str, values)).index(kind))
     others = [layer for layer in range(LAYERS) if layer not in chosen]
-    return sorted([*chosen, *others][: max(LAYERS, min(len(chosen), MOST_LAYERS))])
+    return sorted([*chosen, *others][: max(LAYERS, min(len(chosen), MAX_LAYERS))])
 
 
 def is_per_layer(value: Any, config: PreTrainedConfig) -> bool:
@@ -206,72 +206,83 @@ def is_per_layer(value: Any, config: PreTrainedConfig) -> bool:
 
 
 def own_settings(config: PreTrainedConfig) -> dict[str, Any]:
-    """What a configuration says, by the names that its constructor takes."""
+    """The settings of a configuration, by the names of its constructor's arguments."""
     return {name: value for name, value in vars(config).items() if not name.startswith("_")}
 
 
-MOST_WEIGHTS = 20_000_000  # more is no tiny model: a size was not found
-GAINS = (1.6, 0.8, 0.4)  # how much a layer stretches what it reads: attention is sharp, and no activation dead
-SENSES = ("vision", "audio", "vq", "image", "speech", "depth_decoder")  # how configurations of other senses begin
-OTHER = {"bros", "git", "layoutlm", "layoutlmv2", "layoutlmv3", "lilt", "lxmert", "markuplm", "trocr", "whisper"}
+MAX_WEIGHTS = 20_000_000  # more means that a size was not recognized
+GAINS = (
+    1.6,
+    0.8,
+    0.4,
+)  # scales of weights, tried in this order, so that attention is not uniform and activations are not saturated
+MODALITIES = (
+    "vision",
+    "audio",
+    "vq",
+    "image",
+    "speech",
+    "depth_decoder",
+)  # prefixes of configurations of other modalities
+NOT_TEXT = {"bros", "git", "layoutlm", "layoutlmv2", "layoutlmv3", "lilt", "lxmert", "markuplm", "trocr", "whisper"}
 TINY = 1e-6
-MOVED = 0.1  # norms and biases start as 1 and 0: they are moved, or nothing tests them
+NOISE = 0.1  # added to norms and biases, which are initialized as 1 and 0 and would not be tested
 
 
 class NotBuilt(Exception):
-    """No tiny model could be made; says why."""
+    """No tiny model could be made; the message has the reason."""
 
 
 def all_types() -> dict[str, list[str]]:
-    """Every model type with a head that tokenlight explains -> the names of these tasks."""
-    found: dict[str, list[str]] = {}
+    """{model type: tasks that tokenlight supports for it}"""
+    tasks_by_type: dict[str, list[str]] = {}
     for task in TASKS.values():
         for kind in model_types(task.auto_class):
-            found.setdefault(kind, []).append(task.name)
-    found |= {variant: found[family_of(variant)] for variant in VARIANTS}
-    return dict(sorted(found.items()))
+            tasks_by_type.setdefault(kind, []).append(task.name)
+    tasks_by_type |= {variant: tasks_by_type[family_of(variant)] for variant in VARIANTS}
+    return dict(sorted(tasks_by_type.items()))
 
 
 def family_of(kind: str) -> str:
-    """Without the variant."""
+    """The model type without the name of a variant."""
     return kind.partition("[")[0]
 
 
 def is_text(kind: str) -> bool:
-    """Whether the family was made for text, and not for its part in pictures, pages or sounds."""
-    parts: Any = config_class(family_of(kind)).sub_configs
-    return family_of(kind) not in OTHER and not any(part.startswith(SENSES) for part in parts)
+    """Whether a family is for text alone, not for images, pages or audio."""
+    sub_configs: Any = config_class(family_of(kind)).sub_configs
+    return family_of(kind) not in NOT_TEXT and not any(name.startswith(MODALITIES) for name in sub_configs)
 
 
 def tiny_model(kind: str, task: str) -> PreTrainedModel:
-    """The same weights every time, in float32."""
+    """A tiny model with fixed random weights, in float32."""
     config = tiny_config(kind, task)
     auto: Any = getattr(transformers, TASKS[task].auto_class)
     weights = count_weights(auto, config)
-    if weights > MOST_WEIGHTS:
-        raise NotBuilt(f"{weights / 1e6:.0f} M weights although its sizes are small")
+    if weights > MAX_WEIGHTS:
+        raise NotBuilt(f"{weights / 1e6:.0f} M weights although its settings are small")
     torch.manual_seed(0)
     model = auto.from_config(config, attn_implementation="eager").eval()
     for gain in GAINS:
-        sharpen(model, gain)
+        randomize_weights(model, gain)
         if has_gradient(model):
             break
     with torch.no_grad(), suppress(Exception):
-        model(torch.arange(5, 17)[None])  # some write into their weights in their first run
+        model(torch.arange(5, 17)[None])  # some models write into their weights in the first run
     return model
 
 
 def count_weights(auto: Any, config: PreTrainedConfig) -> int:
-    """Without making them; 0 where a family reads its weights while it makes them."""
+    """The number of weights, without allocating them; 0 if a family reads its weights while it creates them."""
     try:
         with torch.device("meta"):
-            return sum(one.numel() for one in auto.from_config(config).parameters())
+            return sum(parameter.numel() for parameter in auto.from_config(config).parameters())
     except NotImplementedError:
         return 0
 
 
 def has_gradient(model: PreTrainedModel) -> bool:
-    """Whether what the model says depends smoothly on the tokens; a model that cannot run is found out by others."""
+    """Whether the output has a gradient; also True for a model that does not run, which other checks report."""
     ids = torch.arange(5, 17)[None]
     batch = Batch(ids, torch.ones_like(ids))
     try:
@@ -282,19 +293,21 @@ def has_gradient(model: PreTrainedModel) -> bool:
 
 
 def tiny_config(kind: str, task: str) -> PreTrainedConfig:
-    made = config_class(family_of(kind))
-    whole = made()
-    wanted = {"use_cache": False, "num_labels": 3, "use_mamba_kernels": False, **TASKS[task].trial_settings}
-    asked = {name: value for name, value in wanted.items() if hasattr(whole, name)}
-    if not hasattr(whole, "pad_token_id"):  # the first configurations of transformers 5, whose models still ask for it
-        asked["pad_token_id"] = IDS["pad_token_id"]
-    if whole.is_encoder_decoder:
-        asked["decoder_start_token_id"] = IDS["decoder_start_token_id"]  # not every family has one from the start
-    return made(**{**small_settings(whole), **asked, **VARIANTS.get(kind, {})})
+    config_type = config_class(family_of(kind))
+    default = config_type()
+    requested = {"use_cache": False, "num_labels": 3, "use_mamba_kernels": False, **TASKS[task].trial_settings}
+    settings = {name: value for name, value in requested.items() if hasattr(default, name)}
+    if not hasattr(
+        default, "pad_token_id"
+    ):  # configurations of transformers 5 without it, although their models read it
+        settings["pad_token_id"] = IDS["pad_token_id"]
+    if default.is_encoder_decoder:
+        settings["decoder_start_token_id"] = IDS["decoder_start_token_id"]  # not every family has a default
+    return config_type(**{**small_settings(default), **settings, **VARIANTS.get(kind, {})})
 
 
-def sharpen(model: PreTrainedModel, gain: float) -> None:
-    """Weights drawn anew, so that attention is far from even and every token moves the answer."""
+def randomize_weights(model: PreTrainedModel, gain: float) -> None:
+    """Draw new weights, so that attention is far from uniform and every token affects the output."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -302,4 +315,4 @@ def sharpen(model: PreTrainedModel, gain: float) -> None:
             if parameter.ndim > 1:
                 parameter.copy_(noise * gain / parameter.shape[-1] ** 0.5)
             else:
-                parameter.copy_(parameter.nan_to_num().clamp(-10, 10) + noise * MOVED)
+                parameter.copy_(parameter.nan_to_num().clamp(-10, 10) + noise * NOISE)

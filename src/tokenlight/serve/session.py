@@ -68,7 +68,7 @@ def members(value: Any) -> Iterable[Any]:
         yield from value.values()
     elif isinstance(value, list | tuple | set | frozenset):
         yield from value
-    if is_dataclass(value):  # by its fields: find_question for its __dict__ would make one
+    if is_dataclass(value):  # by its fields, because reading its __dict__ would create one
         yield from (getattr(value, one.name) for one in fields(value))
         return
     if hasattr(value, "__dict__"):
