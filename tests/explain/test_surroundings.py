@@ -60,6 +60,14 @@ def test_the_default_dtype_of_the_caller_changes_nothing(name, dtype):
         torch.set_default_dtype(before)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_default_device_of_the_caller_changes_nothing(name):
+    """Erasure gave other scores, most methods failed. "meta" stands for a GPU: what is made there is not on the CPU."""
+    expected, ids, options = run(name), models.ids(), {"target": 1, **models.quick_options(name)}
+    with torch.device("meta"):
+        assert torch.equal(tl.attribute(models.model("bert"), ids, method=name, **options), expected)
+
+
 @pytest.mark.parametrize("removal", ["hide", "delete", "pad+mask"])
 def test_contexts_in_the_caller_s_inference_mode_change_nothing(removal):
     explainer = explainer_for("bert")

@@ -56,7 +56,7 @@ class HeadMask:
     def by_hand(cls, lit: Strengths) -> "HeadMask":
         """From a tensor or nested list [layer, head]. There is only one group: all heads count as syntactic."""
         try:
-            strengths = torch.as_tensor(lit, dtype=torch.float64).detach().cpu()
+            strengths = torch.as_tensor(lit, dtype=torch.float64, device="cpu").detach()
         except (TypeError, ValueError) as error:
             raise RefusedValue(f"a head mask is a tensor [layer, head]; found {type(lit).__name__}: {error}") from error
         return cls(strengths, torch.zeros_like(strengths), {"by": "hand"})
@@ -87,7 +87,7 @@ class HeadMask:
 
     def random(self, seed: int = 0) -> "HeadMask":
         """A control: the same strengths at randomly chosen heads."""
-        lit = torch.zeros(self.lit.numel(), dtype=torch.float64)
+        lit = torch.zeros(self.lit.numel(), dtype=torch.float64, device="cpu")
         lit[random_order(lit.numel(), seed)[: self.count]] = self.lit[self.lit > 0].double()
         return self._control(lit.view_as(self.lit), {"by": "chance", "seed": seed, "heads": self.count})
 
@@ -164,13 +164,13 @@ class HeadMask:
             if not isinstance(plain["made"], Mapping) or not isinstance(plain["model"], str | None):
                 raise RefusedType("expected an object under made, and a text or null under model")
             return cls(
-                syntactic=torch.tensor(plain["syntactic"], dtype=torch.float64),
-                positional=torch.tensor(plain["positional"], dtype=torch.float64),
+                syntactic=torch.tensor(plain["syntactic"], dtype=torch.float64, device="cpu"),
+                positional=torch.tensor(plain["positional"], dtype=torch.float64, device="cpu"),
                 made=plain["made"],
                 model=plain["model"],
                 fingerprint=tuple(map(float, plain["fingerprint"])),
                 statistics=None if statistics is None else HeadStatistics.from_dict(statistics),
-                calibrated=None if calibrated is None else torch.tensor(calibrated, dtype=torch.float64),
+                calibrated=None if calibrated is None else torch.tensor(calibrated, dtype=torch.float64, device="cpu"),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise RefusedValue(f"{path} is a damaged head mask: {type(error).__name__} {error}") from error

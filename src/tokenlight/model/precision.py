@@ -17,11 +17,16 @@ LARGEST = torch.finfo(torch.float32).max
 
 @contextmanager
 def without_caller_modes(device: torch.device | None = None) -> Iterator[None]:
-    """Disable the caller's inference mode, and the caller's autocast on a device.
+    """Disable the caller's inference mode and default device, and the caller's autocast on a device.
 
-    Inference tensors cannot take part in a backward pass, and autocast would change what a pass computes.
+    Inference tensors cannot take part in a backward pass, autocast would change what a pass computes, and tensors that
+    are made without a device are meant to be on the CPU.
     """
-    with torch.inference_mode(False), nullcontext() if device is None else torch.autocast(device.type, enabled=False):
+    with (
+        torch.inference_mode(False),
+        nullcontext() if device is None else torch.autocast(device.type, enabled=False),
+        torch.device("cpu") if torch.get_default_device().type != "cpu" else nullcontext(),
+    ):
         yield
 
 
