@@ -29,7 +29,7 @@ from tokenlight.corpus.settings import TOKENS, CorpusSettings
 from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import Chunk, Example, split_into_chunks
 from tokenlight.data.read import read_texts
-from tokenlight.explain import execute as run
+from tokenlight.explain import passes as run
 from tokenlight.model.instrumented import InstrumentedModel
 
 METHODS = ("attn_lrp", "attcat", "mask_lrp", "alti", "gradient_x_input")
