@@ -55,7 +55,7 @@ def test_corpus_shows_one_folder_or_two(checkpoint, source, tmp_path):
     assert f"note: {one} is not finished: only its finished parts are counted\n" in message
     assert f"note: {one} and {two} have different data\n" in message
     assert "png, svg" in succeed("corpus", "--help").replace(".", "")
-    assert "ends in" in fail("corpus", one, "--figure", "words.gif")
+    assert "must end in" in fail("corpus", one, "--figure", "words.gif")
     assert "no run.json" in fail("corpus", str(tmp_path))
 
 

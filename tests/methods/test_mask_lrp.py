@@ -281,7 +281,7 @@ def test_an_answer_is_explained_from_where_it_stands():
     method_config = MethodConfig.for_model(METHODS["mask_lrp"], {"heads": SOME}, model)
     (gated, _) = method_config.passes(split=False)
     target = BatchTarget(
-        models.task("question-answering"), (models.task("question-answering").resolve_target_ids((2, 4), None),)
+        models.task("question-answering"), (models.task("question-answering").resolve_target_ids((2, 5), None),)
     )
     traces = record(InstrumentedModel(model), Batch(ids, torch.ones_like(ids)), target, gated).traces
     assert [trace.rows.nonzero()[:, 1].tolist() for trace in traces] == [[2], [4]]
