@@ -96,12 +96,12 @@ def show_times(seconds: dict[tuple[str, str], float], title: str) -> None:
     hand = seconds[OURS, "by hand"]
     print(f"\n{title}\n\n| library | what | seconds | × one pass by hand | ours is | goal |\n|---|---|---|---|---|---|")
     for (name, what), value in seconds.items():
-        ratio, measured_target = "", ""
+        ratio, goal = "", ""
         if name != OURS:
-            ratio, measured_target = f"{value / seconds[OURS, what]:.2f} × as fast", f"{MATRIX_GOAL:g} × as fast"
+            ratio, goal = f"{value / seconds[OURS, what]:.2f} × as fast", f"{MATRIX_GOAL:g} × as fast"
         elif what.endswith("whole answer"):
-            measured_target = f"{WHOLE_GOAL:g} × by hand"
-        print(f"| {name} | {what} | {value:.2f} | {value / hand:.2f} | {ratio} | {measured_target} |")
+            goal = f"{WHOLE_GOAL:g} × by hand"
+        print(f"| {name} | {what} | {value:.2f} | {value / hand:.2f} | {ratio} | {goal} |")
 
 
 def start(pythons: dict[str, Path], folder: Path, log: Path) -> dict[str, Peer]:

@@ -34,7 +34,7 @@ from tokenlight.text.batch import Batch
 # maximum-flow problem for each token outside of torch.
 LEFT_OUT = {"guided_backpropagation", "attention_flow"}
 # mask_lrp needs a head mask: benchmarks/heads.py
-SCHOOLS = {
+MODULE_OF_METHOD = {
     name: entry.function.__module__.rsplit(".", 1)[1]
     for name, entry in METHODS.items()
     if entry.passes
@@ -42,10 +42,10 @@ SCHOOLS = {
     and not entry.averaged  # over contexts: several passes
     and name not in LEFT_OUT
 }
-RELEVANCE = [name for name, school in SCHOOLS.items() if school == "relevance"]
-DECOMPOSITION = [name for name, school in SCHOOLS.items() if school == "decomposition"]
-PLAIN = [name for name in SCHOOLS if name not in (*RELEVANCE, *DECOMPOSITION)]
-GOALS = {  # what we aim at, printed beside what was measured
+RELEVANCE = [name for name, module in MODULE_OF_METHOD.items() if module == "relevance"]
+DECOMPOSITION = [name for name, module in MODULE_OF_METHOD.items() if module == "decomposition"]
+PLAIN = [name for name in MODULE_OF_METHOD if name not in (*RELEVANCE, *DECOMPOSITION)]
+GOALS = {  # target ratios, printed beside the measured ones
     **dict.fromkeys(PLAIN, 1.15),
     "all plain": 1.5,
     "lrp": 1.1,
@@ -108,7 +108,7 @@ def table_for(
         return lambda: run(model, inputs, plan)
 
     tasks: dict[str, Callable[[], object]] = {"by hand": lambda: gradient_x_input(eager, ids)}
-    tasks |= {name: ours(name) for name in methods or SCHOOLS if METHODS[name].fits(model)}
+    tasks |= {name: ours(name) for name in methods or MODULE_OF_METHOD if METHODS[name].fits(model)}
     if not methods:
         tasks |= {"all plain": ours(*PLAIN), "all relevance": ours(*RELEVANCE)}
     seconds = measure(tasks, repeats)
@@ -117,9 +117,9 @@ def table_for(
         table.add_column(column, justify="left" if column == "method" else "right")
     for name, value in seconds.items():
         ratio = value / seconds["by hand"]
-        measured_target = GOALS.get(name)
-        style = "" if measured_target is None or ratio <= measured_target else "yellow"
-        table.add_row(name, f"{ratio:.2f}", "" if measured_target is None else f"{measured_target:g}", style=style)
+        goal = GOALS.get(name)
+        style = "" if goal is None or ratio <= goal else "yellow"
+        table.add_row(name, f"{ratio:.2f}", "" if goal is None else f"{goal:g}", style=style)
     return table
 
 

@@ -82,8 +82,8 @@ def main() -> None:
         return
     table = Table(title="12 layers, 12 heads, width 768; time / forward pass, peak memory above it")
     table.add_column("tokens", justify="right")
-    for name, (_, _, measured_target) in CASES.items():
-        table.add_column(f"{name} (goal {measured_target:g})", justify="right")
+    for name, (_, _, goal) in CASES.items():
+        table.add_column(f"{name} (goal {goal:g})", justify="right")
     for length in LENGTHS:
         base = in_fresh_process("forward", length)
         cells = []

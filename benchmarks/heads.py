@@ -74,11 +74,11 @@ seconds = measure(
     },
     args.repeats,
 )
-for name, other, measured_target in (
+for name, other, goal in (
     ("statistics", "bare forward", 2.0),
     ("mask_lrp", "transformer_attribution", 1.1),
     ("mask_lrp, released", "transformer_attribution", 1.1),
     ("attn_lrp with heads", "attn_lrp", 1.1),
     ("calibrated_lrp", "attn_lrp", 1.2),
 ):
-    print(f"{name}: {seconds[name] / seconds[other]:.2f} x {other} (goal {measured_target})")
+    print(f"{name}: {seconds[name] / seconds[other]:.2f} x {other} (goal {goal})")

@@ -63,23 +63,21 @@ def captum(folder: Path) -> tuple[Subject, dict[str, Method]]:
     subject = load(folder)
 
     def gradient_x_input(texts: Sequence[str], targets: Sequence[int]) -> Scores:
-        def run(batch: Any, measured_target: Any) -> Any:
+        def run(batch: Any, target: Any) -> Any:
             method = InputXGradient(subject.logits)
             rest = (batch.mask,)
-            return method.attribute(subject.embed(batch.ids), target=measured_target, additional_forward_args=rest).sum(
-                -1
-            )
+            return method.attribute(subject.embed(batch.ids), target=target, additional_forward_args=rest).sum(-1)
 
         return in_batches(subject, texts, targets, run)
 
     def integrated_gradients(texts: Sequence[str], targets: Sequence[int]) -> Scores:
-        def run(batch: Any, measured_target: Any) -> Any:
+        def run(batch: Any, target: Any) -> Any:
             return (
                 IntegratedGradients(subject.logits)
                 .attribute(
                     subject.embed(batch.ids),
                     baselines=subject.embed(batch.baseline),
-                    target=measured_target,
+                    target=target,
                     additional_forward_args=(batch.mask,),
                     n_steps=STEPS,
                     internal_batch_size=ROWS,
@@ -106,9 +104,9 @@ def lxt(folder: Path) -> tuple[Subject, dict[str, Method]]:
     subject = load(folder)
 
     def attn_lrp(texts: Sequence[str], targets: Sequence[int]) -> Scores:
-        def run(batch: Any, measured_target: Any) -> Any:
+        def run(batch: Any, target: Any) -> Any:
             embeddings = subject.embed(batch.ids).requires_grad_()
-            score = subject.logits(embeddings, batch.mask)[torch.arange(len(measured_target)), measured_target]
+            score = subject.logits(embeddings, batch.mask)[torch.arange(len(target)), target]
             (gradient,) = torch.autograd.grad(score.sum(), embeddings)
             return (embeddings * gradient).sum(-1)
 

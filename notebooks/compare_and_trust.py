@@ -8,7 +8,7 @@
 # %% [markdown]
 # # Compare methods, and find out which to trust
 #
-# Methods disagree, and a heatmap that looks right proves nothing. A fair test is to take away the words that a method
+# Methods disagree, and a heatmap that looks right proves nothing. A fair test is to remove the words that a method
 # calls important: if it is right, the model should change its mind quickly. This notebook does that for one sentence,
 # then for a dozen, with the sentiment model inside the package.
 

@@ -5,7 +5,7 @@
     python studies/contexts.py --table judged.json --against attn_lrp
 
 The first command explains texts with methods (written as for `tokenlight bench`) and measures four metrics under three
-ways of taking tokens away. What is in the file already is not measured again. The second prints every cell with its
+ways of removing tokens. What is in the file already is not measured again. The second prints every cell with its
 paired difference from one of the methods and a 95 % interval of its mean over texts.
 
 --controls adds two methods that must gain nothing: the whole text's scores averaged with the contexts of another text,

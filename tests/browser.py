@@ -1,4 +1,4 @@
-"""A real browser on the real page: Debian's Chromium, driven by Playwright, nothing downloaded."""
+"""The page in Debian's Chromium, driven by Playwright; nothing is downloaded."""
 
 import os
 import re
@@ -33,21 +33,21 @@ class Served:
 
 @dataclass
 class Opened:
-    """A tab, and everything that went wrong in it."""
+    """A tab and the errors that occurred in it."""
 
     page: Any
-    troubles: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
 
 def missing(what: str) -> NoReturn:
-    """Without a browser nothing is tested: elsewhere that is only said, in continuous integration it fails."""
+    """Skip the tests if there is no browser; in continuous integration, fail."""
     reason = f"{what}: the page is not tested in a browser. Debian: apt-get install chromium; pip install playwright"
     pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """For one file: while it is open, Playwright's event loop is in the way of tests that run one of their own."""
+    """One browser per test file, because Playwright's event loop conflicts with tests that run their own."""
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
         missing("Chromium is not installed")
@@ -71,17 +71,17 @@ def serve(explainer: tl.Explainer) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def served(chromium: Any) -> Iterator[Served]:
-    """The page of the model inside the package; not started where there is no browser to look at it."""
+    """The page of the embedded model; not started if there is no browser."""
     with serve(tl.load()) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def window(chromium: Any) -> Iterator[Any]:
-    """Where tests have a tab each, which takes half the time of a window each."""
+    """A window in which each test opens a tab; a window for each test takes twice the time."""
     context = new_window(chromium)
     yield context
-    assert context.storage_state() == {"cookies": [], "origins": []}  # no tab left anything for the next
+    assert context.storage_state() == {"cookies": [], "origins": []}  # no tab stored anything
     context.close()
 
 
@@ -92,45 +92,45 @@ def new_window(chromium: Any, **settings: Any) -> Any:
 
 
 @contextmanager
-def opened(chromium: Any, url: str, forgiven: str | None = None, **settings: Any) -> Iterator[Opened]:
-    """A fresh tab in a window of its own, with settings of its own."""
+def opened(chromium: Any, url: str, allowed_message: str | None = None, **settings: Any) -> Iterator[Opened]:
+    """A new tab in its own window with these settings."""
     context = new_window(chromium, **settings)
     try:
-        with new_tab(context, url, forgiven) as tab:
+        with new_tab(context, url, allowed_message) as tab:
             yield tab
     finally:
         context.close()
 
 
 @contextmanager
-def new_tab(window: Any, url: str, forgiven: str | None = None) -> Iterator[Opened]:
-    """A fresh tab. Messages on the console, refusals by the content policy, errors and dialogs fail the test.
+def new_tab(window: Any, url: str, allowed_message: str | None = None) -> Iterator[Opened]:
+    """A new tab. Console messages, violations of the content policy, errors and dialogs fail the test.
 
-    Messages that begin with `forgiven` do not: the browser itself writes refused requests on the console.
+    Messages that begin with `allowed_message` do not: the browser logs refused requests on the console.
     """
     tab = Opened(window.new_page())
-    tab.page.on("console", lambda message: hear(message, forgiven, tab.troubles))
-    tab.page.on("pageerror", lambda error: tab.troubles.append(f"error: {error}"))
-    tab.page.on("dialog", lambda dialog: (tab.troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-    tab.page.on("request", lambda request: outside(request.url, url, tab.troubles))
+    tab.page.on("console", lambda message: record_message(message, allowed_message, tab.errors))
+    tab.page.on("pageerror", lambda error: tab.errors.append(f"error: {error}"))
+    tab.page.on("dialog", lambda dialog: (tab.errors.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    tab.page.on("request", lambda request: record_request(request.url, url, tab.errors))
     try:
         tab.page.goto(url)
         tab.page.wait_for_selector("#methods details")
         yield tab
-        assert tab.troubles == []
+        assert tab.errors == []
     finally:
         tab.page.close()
 
 
-def hear(message: Any, forgiven: str | None, troubles: list[str]) -> None:
-    if forgiven is None or not message.text.startswith(forgiven):
-        troubles.append(f"console {message.type}: {message.text}")
+def record_message(message: Any, allowed_message: str | None, errors: list[str]) -> None:
+    if allowed_message is None or not message.text.startswith(allowed_message):
+        errors.append(f"console {message.type}: {message.text}")
 
 
-def outside(asked: str, url: str, troubles: list[str]) -> None:
-    """Nothing is loaded from elsewhere."""
-    if not asked.startswith((url.split("#")[0], "data:", "blob:")):
-        troubles.append(f"asked for {asked}")
+def record_request(requested: str, url: str, errors: list[str]) -> None:
+    """Record requests to other addresses."""
+    if not requested.startswith((url.split("#")[0], "data:", "blob:")):
+        errors.append(f"requested {requested}")
 
 
 @pytest.fixture
@@ -140,14 +140,14 @@ def page(window: Any, served: Served) -> Iterator[Any]:
 
 
 def expect(locator: Any) -> Any:
-    """Playwright's assertions, which wait; imported late, because the tests are collected without Playwright too."""
+    """Playwright's waiting assertions; imported here, because tests are also collected without Playwright."""
     from playwright.sync_api import expect
 
     return expect(locator)
 
 
 def explain(page: Any, text: str = SENTENCE, methods: tuple[str, ...] | None = None) -> None:
-    """Type a text, choose methods, and wait until all are there."""
+    """Type a text, choose methods, and wait until all results are shown."""
     if methods is not None:
         choose(page, methods)
     page.fill("#text", text)
@@ -158,28 +158,28 @@ def explain(page: Any, text: str = SENTENCE, methods: tuple[str, ...] | None = N
 
 
 def choose(page: Any, methods: tuple[str, ...]) -> None:
-    """Open every school, and by clicking put out what is chosen, light what is wanted."""
+    """Open every group of methods, clear the selection, and select these methods."""
     page.click("#methods-none")
-    page.locator("#methods details").evaluate_all("all => all.forEach((school) => (school.open = true))")
+    page.locator("#methods details").evaluate_all("all => all.forEach((group) => (group.open = true))")
     for name in methods:
         page.check(f'#methods input[value="{name}"]')
 
 
 def scores(page: Any, method: str, box: str = "#heatmaps") -> list[float]:
-    """What a heatmap shows, word by word, special tokens left out."""
+    """The scores of a heatmap by word, without special tokens."""
     words = page.locator(f'{box} .heatmap[data-method="{method}"] .word')
     return words.evaluate_all("words => words.map((word) => Number(word.dataset.score))")
 
 
 def colors(locator: Any, kind: str = "backgroundColor") -> list[tuple[int, ...]]:
-    """Computed colors, as the browser paints them."""
-    found = locator.evaluate_all(f"all => all.map((one) => getComputedStyle(one).{kind})")
-    return [tuple(int(part) for part in COLOR.findall(one)[:3]) for one in found]
+    """Computed colors, as rendered by the browser."""
+    styles = locator.evaluate_all(f"all => all.map((element) => getComputedStyle(element).{kind})")
+    return [tuple(int(channel) for channel in COLOR.findall(style)[:3]) for style in styles]
 
 
-def contrast(one: tuple[int, ...], other: tuple[int, ...]) -> float:
+def contrast(first: tuple[int, ...], second: tuple[int, ...]) -> float:
     """WCAG's contrast ratio."""
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 

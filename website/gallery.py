@@ -9,7 +9,7 @@ from pathlib import Path
 import tokenlight as tl
 from tokenlight.common.samples import SENTENCES
 from tokenlight.methods import METHODS, Method
-from tokenlight.serve.describe import SCHOOLS
+from tokenlight.serve.describe import METHOD_GROUPS
 from website.heatmaps import explainer, heatmap
 
 SECTIONS = re.compile(r"^### (?P<title>.+)\n(?P<body>(?:(?!^##).*\n?)*)", re.MULTILINE)
@@ -42,12 +42,12 @@ def gallery_pages(docs: Path) -> dict[str, str]:
 
 
 def kind_of(method: Method) -> str:
-    return SCHOOLS[method.function.__module__.rsplit(".", 1)[-1]]
+    return METHOD_GROUPS[method.function.__module__.rsplit(".", 1)[-1]]
 
 
 def methods_by_kind() -> Iterator[tuple[str, list[Method]]]:
-    """Methods by kind, in the order of SCHOOLS."""
-    order = list(dict.fromkeys(SCHOOLS.values()))
+    """Methods by kind, in the order of METHOD_GROUPS."""
+    order = list(dict.fromkeys(METHOD_GROUPS.values()))
     ordered = sorted(METHODS.values(), key=lambda method: order.index(kind_of(method)))
     for kind, members in groupby(ordered, kind_of):
         yield kind, list(members)

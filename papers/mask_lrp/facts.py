@@ -238,7 +238,7 @@ EQUATIONS = (
     ),
     Item(
         "equation", "3", "Relevance is conserved from layer to layer.",
-        "`zplus_lrp` reports what is missing as `residual`, and both it and `mask_lrp` what the mask takes away as "
+        "`zplus_lrp` reports what is missing as `residual`, and both it and `mask_lrp` what the mask removes as "
         "`masked_share`; tests check that these are 0 where a block has a lit head",
     ),
     Item(

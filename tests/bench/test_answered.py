@@ -1,4 +1,4 @@
-"""The benchmark on prompts with answers: the same numbers as `evaluate`, and clear words about bad lines."""
+"""The benchmark on prompts with answers: the same numbers as `evaluate`, and messages for invalid lines."""
 
 import copy
 import json
@@ -53,23 +53,23 @@ def explainer() -> tl.Explainer:
 
 
 def write(path: Path, lines: list[Any]) -> Path:
-    path.write_text("".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in lines))
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
     return path
 
 
 def documents_of(line: dict[str, Any]) -> list[str]:
-    found = line["documents"]
-    return list(found.values()) if isinstance(found, dict) else found
+    documents = line["documents"]
+    return list(documents.values()) if isinstance(documents, dict) else documents
 
 
-def test_the_numbers_are_those_of_evaluate(explainer: tl.Explainer, tmp_path: Path) -> None:
+def test_values_equal_those_of_evaluate(explainer: tl.Explainer, tmp_path: Path) -> None:
     data = write(tmp_path / "cases.jsonl", LINES)
     folder = tmp_path / "out"
     by_document = "leave_one_out:units=documents"
     bench(explainer, data, ["attn_lrp", by_document], METRICS, output=folder, erasure=False, progress=False)
     stored = list(Journal(folder / "results-00000.jsonl"))
     assert len(stored) == 2
-    measures = [parse_measure(one) for one in METRICS]
+    measures = [parse_measure(metric) for metric in METRICS]
     for line, record in zip(LINES, stored, strict=True):
         ids = tuple(explainer.tokenizer.encode(line["answer"], add_special_tokens=False))
         e = explainer.explain(line["prompt"], "attn_lrp", target=ids, documents=documents_of(line), progress=False)
@@ -82,41 +82,43 @@ def test_the_numbers_are_those_of_evaluate(explainer: tl.Explainer, tmp_path: Pa
     assert {line.label for line in read_table(folder).lines} >= {"attn_lrp", by_document, "random"}
 
 
-def test_a_micro_average_over_sentences_counts_sentences(explainer: tl.Explainer, tmp_path: Path) -> None:
-    both = {**LINES[0], "evidence": ["The key is here.", "It is a book."]}
+def test_a_micro_average_over_sentences_is_weighted_by_sentences(explainer: tl.Explainer, tmp_path: Path) -> None:
+    line_with_two_sentences = {**LINES[0], "evidence": ["The key is here.", "It is a book."]}
     folder = tmp_path / "out"
     label = "recall_at_k:k=1,units=sentences"
-    data = write(tmp_path / "cases.jsonl", [both, LINES[1]])
+    data = write(tmp_path / "cases.jsonl", [line_with_two_sentences, LINES[1]])
     table = bench(explainer, data, ["attn_lrp"], [label], output=folder, erasure=False, progress=False)
     stored = list(Journal(folder / "results-00000.jsonl"))
     assert [record["weights"][label] for record in stored] == [2, 1]  # sentences with evidence
     assert all(record["marked"] > 2 for record in stored)  # tokens
-    shares = [record["methods"]["attn_lrp"]["values"][label] for record in stored]
-    assert table.cell("attn_lrp", label).mean == pytest.approx((2 * shares[0] + shares[1]) / 3)
+    recalls = [record["methods"]["attn_lrp"]["values"][label] for record in stored]
+    assert table.cell("attn_lrp", label).mean == pytest.approx((2 * recalls[0] + recalls[1]) / 3)
     assert table.weights[:, 0].tolist() == [2, 1]
 
 
-def test_messages_are_a_prompt_too(tmp_path: Path) -> None:
+def test_messages_are_read_as_a_prompt(tmp_path: Path) -> None:
     explainer = explainer_for("llama", "text-generation")
     tokenizer = copy.deepcopy(explainer.tokenizer)
     tokenizer.chat_template = TEMPLATE
     messages = [{"role": "system", "content": "it is"}, {"role": "user", "content": LINES[0]["prompt"]}]
     lines = [{**LINES[0], "messages": messages}]
     del lines[0]["prompt"]
-    chats = tl.Explainer(explainer.model, tokenizer)
+    chat_explainer = tl.Explainer(explainer.model, tokenizer)
     (draft,), bad = make_drafts(
-        chats, clean(["aopc"]), list(enumerate(read_examples(DataSource(write(tmp_path / "x", lines), kind="jsonl"))))
+        chat_explainer,
+        clean(["aopc"]),
+        list(enumerate(read_examples(DataSource(write(tmp_path / "x", lines), kind="jsonl")))),
     )
     assert not bad
     assert draft.marks is not None
-    found = [draft.tokenized_text.segments[i] for i in draft.marks.nonzero()[:, 0].tolist()]
-    assert set(found) == {1}
-    spans = [draft.tokenized_text.spans[i] for i in draft.marks.nonzero()[:, 0].tolist()]
+    marked = draft.marks.nonzero()[:, 0].tolist()
+    assert {draft.tokenized_text.segments[i] for i in marked} == {1}
+    spans = [draft.tokenized_text.spans[i] for i in marked]
     assert messages[1]["content"][spans[0][0] : spans[-1][1]] == "It is a book."
-    assert [source.name for source in draft.example.documents] == ["document 1", "document 2"]
+    assert [document.name for document in draft.example.documents] == ["document 1", "document 2"]
 
 
-def test_lines_that_cannot_be_used_say_why(tmp_path: Path) -> None:
+def test_invalid_lines_are_reported_with_the_reason(tmp_path: Path) -> None:
     good = LINES[0]
     bad = [
         ({**good, "answer": 5}, "answer: expected a text"),
@@ -129,23 +131,23 @@ def test_lines_that_cannot_be_used_say_why(tmp_path: Path) -> None:
         ),
         ("{", "not a JSON object"),
     ]
-    found = list(read_examples(DataSource(write(tmp_path / "x.jsonl", [good, *(one for one, _ in bad)]))))
-    assert isinstance(found[0], Example)
-    for number, (row, (_, reason)) in enumerate(zip(found[1:], bad, strict=True), 2):
+    examples = list(read_examples(DataSource(write(tmp_path / "x.jsonl", [good, *(line for line, _ in bad)]))))
+    assert isinstance(examples[0], Example)
+    for number, (row, (_, reason)) in enumerate(zip(examples[1:], bad, strict=True), 2):
         assert isinstance(row, BadRow)
         assert reason in row.reason
         assert row.where.endswith(f"line {number}")
 
 
-def test_what_does_not_stand_in_the_prompt_is_refused(explainer: tl.Explainer, tmp_path: Path) -> None:
-    lost = {**LINES[0], "evidence": ["It is a film."]}
-    data = write(tmp_path / "cases.jsonl", [LINES[0], lost])
+def test_evidence_that_does_not_occur_in_the_prompt_is_refused(explainer: tl.Explainer, tmp_path: Path) -> None:
+    line_without_evidence = {**LINES[0], "evidence": ["It is a film."]}
+    data = write(tmp_path / "cases.jsonl", [LINES[0], line_without_evidence])
     settings: dict[str, Any] = {"metrics": METRICS[:1], "erasure": False, "progress": False, "bad_rows": "refuse"}
     with pytest.raises(ValueError, match=r"line 2: .*'It is a film.', occurs 0 times in the prompt, not once"):
         bench(explainer, data, ["attn_lrp"], **settings)
 
 
-def test_only_language_models_have_answers(tmp_path: Path) -> None:
+def test_answers_are_refused_for_other_models_than_language_models(tmp_path: Path) -> None:
     data = write(tmp_path / "cases.jsonl", LINES)
     with pytest.raises(ValueError, match="answers are what language models write; this is a text-classification model"):
         bench(explainer_for("bert", "text-classification"), data, ["attn_lrp"], progress=False)

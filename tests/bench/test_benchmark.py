@@ -601,7 +601,7 @@ def test_random_scores_of_two_models_are_two_draws():
 
 def test_a_row_without_words_is_set_aside(tmp_path):
     table = bench(explainer_for("bert"), [TEXTS[0], "[SEP]", TEXTS[1]], **QUICK, output=tmp_path / "out")
-    assert table.run.set_aside == Counter({"no token can be taken away": 1})
+    assert table.run.set_aside == Counter({"no token can be removed": 1})
     assert table.run.examples == 2
 
 

@@ -111,7 +111,7 @@ def test_every_unit_is_present_in_one_context_of_each_pair():
     assert len(pairs[:, 0].unique(dim=0)) > 1
     assert torch.equal(there, Contexts(8, seed=3).present(ids, units))
     assert not torch.equal(there, Contexts(8, seed=4).present(ids, units))
-    assert Contexts(4).present(torch.arange(3), torch.tensor([-1, 0, -1])).all()  # one unit: nothing to take away
+    assert Contexts(4).present(torch.arange(3), torch.tensor([-1, 0, -1])).all()  # one unit: nothing to remove
 
 
 @pytest.mark.parametrize(("family", "task"), models.USUAL)
@@ -324,7 +324,7 @@ def test_refusals_that_depend_on_the_model():
 
 
 def test_hiding_from_a_model_that_never_looks_at_the_mask_is_refused(monkeypatch):
-    monkeypatch.setattr("tokenlight.explain.contexts.sees_hidden", lambda instrumented: True)
+    monkeypatch.setattr("tokenlight.explain.contexts.hidden_tokens_affect_others", lambda instrumented: True)
     with pytest.raises(UnsupportedModelError, match="another removal= than 'hide'"):
         tl.attribute(models.model("bert"), models.ids(), method="lrp", target=1, contexts=2, removal="hide")
 

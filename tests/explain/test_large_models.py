@@ -76,18 +76,18 @@ def methods_for(family: str, task: str, model: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("family", "task", "foiled"),
+    ("family", "task", "has_foil"),
     [
         *((family, task, False) for family, task in models.USUAL),
         *((family, models.default_task(family), True) for family in ("bert", "gpt2", "llama", "mixtral")),
         ("bert", "question-answering", True),
     ],
 )
-def test_blocks_that_run_again_give_the_same(family, task, foiled):
+def test_blocks_that_run_again_give_the_same(family, task, has_foil):
     model = models.model(family, task, torch.float64)
-    names = WITH_FOILS if foiled else methods_for(family, task, model)
+    names = WITH_FOILS if has_foil else methods_for(family, task, model)
     method_configs = [MethodConfig.for_model(METHODS[name], models.quick_options(name), model) for name in names]
-    target = target_of(task, ((1, 3) if task == "question-answering" else 2) if foiled else None)
+    target = target_of(task, ((1, 3) if task == "question-answering" else 2) if has_foil else None)
     instrumented = InstrumentedModel(model)
     first, ordinary = execute_plan(instrumented, uneven(), plan_passes(target, method_configs))
     again, saved = execute_plan(instrumented, uneven(), plan_passes(target, method_configs), record_options=LOW)

@@ -114,7 +114,7 @@ def test_the_fit_is_where_no_weight_can_move(sets, units):
     """Karush, Kuhn and Tucker: residuals pull with α at weights that are not 0, and with no more at the others."""
     chance = np.random.default_rng(units)
     columns = (chance.random((sets, units)) < 0.5).astype(float)
-    columns[:, 0] = 1  # a unit that was never taken away
+    columns[:, 0] = 1  # a unit that was never removed
     outcomes = columns @ chance.normal(size=(units, 2)) + chance.normal(size=(sets, 2))
     found = sparse_fit(columns, outcomes, 0.05)
     scale = columns.std(0)

@@ -1,4 +1,4 @@
-"""Block by block as in one graph: heads and blocks that read more than the output of the block before them."""
+"""Gradients block by block equal those of one graph, for heads and blocks that read more than the previous output."""
 
 from typing import Any, ClassVar
 
@@ -21,10 +21,10 @@ LAYERS = 4
 SIGNALS = {"embeddings.grad", "hidden.grad", "attention.grad"}
 
 
-class ReadsStates(hf.BertPreTrainedModel):
-    """A classifier with a head of its own."""
+class ClassifierWithCustomHead(hf.BertPreTrainedModel):
+    """A BERT classifier whose subclasses define the head."""
 
-    asks: ClassVar[dict[str, bool]] = {}
+    encoder_arguments: ClassVar[dict[str, bool]] = {}
     bert: Any
 
     def __init__(self, config: Any):
@@ -34,21 +34,21 @@ class ReadsStates(hf.BertPreTrainedModel):
         self.post_init()
 
     def forward(self, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None, return_dict=True):
-        output = self.bert(input_ids, attention_mask, token_type_ids, **self.asks)
+        output = self.bert(input_ids, attention_mask, token_type_ids, **self.encoder_arguments)
         return SequenceClassifierOutput(logits=self.head(output))
 
     def head(self, output: Any) -> Any:
         raise NotImplementedError
 
 
-class LastLayersForSequenceClassification(ReadsStates):
-    asks: ClassVar[dict[str, bool]] = {"output_hidden_states": True}
+class LastLayersForSequenceClassification(ClassifierWithCustomHead):
+    encoder_arguments: ClassVar[dict[str, bool]] = {"output_hidden_states": True}
 
     def head(self, output: Any) -> Any:
         return self.classifier(torch.stack(output.hidden_states[-3:]).sum(0)[:, 0])
 
 
-class SkipsForSequenceClassification(ReadsStates):
+class SkipsForSequenceClassification(ClassifierWithCustomHead):
     """Later blocks read the sum of a state and an earlier one, as in a U-net; so does the head."""
 
     def forward(self, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None, return_dict=True):
@@ -60,28 +60,28 @@ class SkipsForSequenceClassification(ReadsStates):
         return SequenceClassifierOutput(logits=self.classifier((state + first)[:, 0]))
 
 
-class AllLayersForSequenceClassification(ReadsStates):
-    """Its first hidden state is what a hook of transformers saw as the first block's argument."""
+class AllLayersForSequenceClassification(ClassifierWithCustomHead):
+    """The first hidden state is the first block's input, which a hook of transformers stores."""
 
-    asks: ClassVar[dict[str, bool]] = {"output_hidden_states": True}
+    encoder_arguments: ClassVar[dict[str, bool]] = {"output_hidden_states": True}
 
     def head(self, output: Any) -> Any:
         return self.classifier(torch.stack(output.hidden_states).sum(0)[:, 0])
 
 
-class StoredForSequenceClassification(ReadsStates):
+class StoredForSequenceClassification(ClassifierWithCustomHead):
     """A hook inside a block stores what the head reads."""
 
     def forward(self, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None, return_dict=True):
         stored: list[torch.Tensor] = []
-        inside = self.bert.encoder.layer[1].intermediate
-        handle = inside.register_forward_hook(lambda module, args, output: stored.append(output))
+        submodule = self.bert.encoder.layer[1].intermediate
+        handle = submodule.register_forward_hook(lambda module, args, output: stored.append(output))
         state = self.bert(input_ids, attention_mask).last_hidden_state
         handle.remove()
         return SequenceClassifierOutput(logits=self.classifier(state[:, 0]) + stored[0][:, 0, :3])
 
 
-class AddsEarlier(nn.Module):
+class AddsStoredState(nn.Module):
     def __init__(self, inner: nn.Module):
         super().__init__()
         self.inner = inner
@@ -91,12 +91,12 @@ class AddsEarlier(nn.Module):
         return self.inner(*args) + self.earlier
 
 
-class AttributeForSequenceClassification(ReadsStates):
-    """A block reads an earlier state that is no argument of it."""
+class AttributeForSequenceClassification(ClassifierWithCustomHead):
+    """A block reads an earlier state that is not one of its arguments."""
 
     def __init__(self, config):
         super().__init__(config)
-        self.adding = AddsEarlier(self.bert.encoder.layer[2].output.dense)
+        self.adding = AddsStoredState(self.bert.encoder.layer[2].output.dense)
         self.bert.encoder.layer[2].output.dense = self.adding
         self.bert.encoder.layer[0].register_forward_hook(self.store)
 
@@ -107,8 +107,8 @@ class AttributeForSequenceClassification(ReadsStates):
         return self.classifier(output.last_hidden_state[:, 0])
 
 
-class SameStateForSequenceClassification(ReadsStates):
-    """Two blocks side by side."""
+class SameStateForSequenceClassification(ClassifierWithCustomHead):
+    """Pairs of blocks that read the same state."""
 
     def forward(self, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None, return_dict=True):
         state = self.bert.embeddings(input_ids=input_ids, token_type_ids=token_type_ids)
@@ -118,7 +118,7 @@ class SameStateForSequenceClassification(ReadsStates):
         return SequenceClassifierOutput(logits=self.classifier(state[:, 0]))
 
 
-class Counts(nn.Module):
+class ChangesEverySecondCall(nn.Module):
     def __init__(self, inner: nn.Module):
         super().__init__()
         self.inner, self.calls = inner, [0]
@@ -128,13 +128,13 @@ class Counts(nn.Module):
         return self.inner(*args) * (self.calls[0] % 2 + 0.5)
 
 
-def tiny(kind: type[ReadsStates]) -> Any:
+def make_tiny(model_class: type[ClassifierWithCustomHead]) -> Any:
     torch.manual_seed(0)
     config = hf.BertConfig(**{**models.ENCODER, "num_hidden_layers": LAYERS})
-    return kind(config).double().eval()
+    return model_class(config).double().eval()
 
 
-def recorded(model: Any, needs: set[str], by_block: bool) -> dict[str, list[torch.Tensor]]:
+def record_gradients(model: Any, needs: set[str], by_block: bool) -> dict[str, list[torch.Tensor]]:
     ids = models.ids(2, 6)
     target = BatchTarget(models.task("text-classification"), (ResolvedTarget((1,)),) * 2)
     batch, plan = Batch(ids, torch.ones_like(ids)), PassSpec(needs)
@@ -145,32 +145,32 @@ def recorded(model: Any, needs: set[str], by_block: bool) -> dict[str, list[torc
 
 
 @pytest.mark.parametrize("stored_before", [False, True])
-@pytest.mark.parametrize("kind", [LastLayersForSequenceClassification, SkipsForSequenceClassification])
-def test_gradients_along_every_path_are_accumulated(kind, stored_before):
-    model = tiny(kind)
-    if stored_before:  # hooks of transformers that store states come before ours in the copy, or after them
+@pytest.mark.parametrize("model_class", [LastLayersForSequenceClassification, SkipsForSequenceClassification])
+def test_gradients_along_every_path_are_accumulated(model_class, stored_before):
+    model = make_tiny(model_class)
+    if stored_before:  # then transformers' hooks that store states run before ours, otherwise after them
         model.bert(models.ids(2, 6), output_hidden_states=True)
-    whole, by_block = (recorded(model, SIGNALS, by_block) for by_block in (False, True))
-    for name, gradients in whole.items():
+    one_graph, by_block = (record_gradients(model, SIGNALS, by_block) for by_block in (False, True))
+    for name, gradients in one_graph.items():
         assert len(gradients) == {"embeddings": 1, "hidden": LAYERS + 1, "attention": LAYERS}[name]
-        for one, other in zip(gradients, by_block[name], strict=True):
-            assert_near(other, one)
+        for expected, gradient in zip(gradients, by_block[name], strict=True):
+            assert_near(gradient, expected)
 
 
 @pytest.mark.parametrize("method", ["attn_lrp", "attcat", "generic_attention", "integrated_gradients"])
-@pytest.mark.parametrize("kind", [LastLayersForSequenceClassification, SkipsForSequenceClassification])
-def test_scores_with_low_memory_are_the_same(kind, method):
-    model, ids = tiny(kind), models.ids(2, 6)
+@pytest.mark.parametrize("model_class", [LastLayersForSequenceClassification, SkipsForSequenceClassification])
+def test_scores_with_low_memory_equal_those_of_one_graph(model_class, method):
+    model, ids = make_tiny(model_class), models.ids(2, 6)
     model.bert(ids, output_hidden_states=True)
-    whole, by_block = (
-        tl.attribute(model, ids, method=method, target=1, low_memory=low, **models.quick_options(method))
-        for low in (False, True)
+    one_graph, by_block = (
+        tl.attribute(model, ids, method=method, target=1, low_memory=low_memory, **models.quick_options(method))
+        for low_memory in (False, True)
     )
-    assert_near(by_block, whole)
+    assert_near(by_block, one_graph)
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"),
+    ("model_class", "message"),
     [
         (AllLayersForSequenceClassification, "block 0 computes inside, or its input"),
         (StoredForSequenceClassification, "block 1 computes inside"),
@@ -179,28 +179,28 @@ def test_scores_with_low_memory_are_the_same(kind, method):
     ],
 )
 @pytest.mark.parametrize("method", ["gradient_x_input", "lrp"])
-def test_paths_past_the_outputs_of_blocks_are_refused(kind, words, method):
-    model, ids = tiny(kind), models.ids(2, 6)
-    if method == "gradient_x_input":  # the whole graph has no need to refuse it
+def test_paths_that_bypass_block_outputs_are_refused(model_class, message, method):
+    model, ids = make_tiny(model_class), models.ids(2, 6)
+    if method == "gradient_x_input":  # without low_memory, such paths are supported
         assert tl.attribute(model, ids, method=method, target=1).any()
-    with pytest.raises(UnsupportedModelError, match=f"low_memory: .*{words}"):
+    with pytest.raises(UnsupportedModelError, match=f"low_memory: .*{message}"):
         tl.attribute(model, ids, method=method, target=1, low_memory=True)
 
 
-def test_a_block_that_gives_another_result_the_second_time_is_refused():
-    model = tiny(LastLayersForSequenceClassification)
+def test_a_block_with_a_different_result_in_its_second_run_is_refused():
+    model = make_tiny(LastLayersForSequenceClassification)
     block = model.bert.encoder.layer[1]
-    block.output.dense = Counts(block.output.dense)
+    block.output.dense = ChangesEverySecondCall(block.output.dense)
     with pytest.raises(UnsupportedModelError, match=r"block 1 .* another result when it runs a second time"):
-        recorded(model, {"embeddings.grad"}, by_block=True)
+        record_gradients(model, {"embeddings.grad"}, by_block=True)
 
 
-def test_a_pass_that_begins_at_the_last_block_includes_other_readers_of_its_input():
-    model, ids = tiny(LastLayersForSequenceClassification), models.ids(2, 6)
+def test_a_pass_from_the_last_block_includes_other_uses_of_its_input():
+    model, ids = make_tiny(LastLayersForSequenceClassification), models.ids(2, 6)
     target = BatchTarget(models.task("text-classification"), (ResolvedTarget((1,)),) * 2)
     batch = Batch(ids, torch.ones_like(ids))
-    whole, from_last = (
+    all_blocks, from_last = (
         record(model, batch, target, PassSpec({"hidden.grad"}, last_block=last)).traces[0].hidden
         for last in (False, True)
     )
-    assert_near(from_last[0].gradient, whole[-2].gradient)
+    assert_near(from_last[0].gradient, all_blocks[-2].gradient)

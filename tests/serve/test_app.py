@@ -105,7 +105,7 @@ def test_the_model_is_described(clients, kind):
     assert set(model["default_methods"]) <= usable
     assert model["default_methods"]
     assert all((m["reason"] is None) == (m["available"] and not m["needs_heads"]) for m in model["methods"])
-    assert all(m["school"] != "Others" and m["title"] and m["paper"] and m["summary"] for m in model["methods"])
+    assert all(m["group"] != "Others" and m["title"] and m["paper"] and m["summary"] for m in model["methods"])
     assert [one["name"] for one in model["masks"]] == ["all", "none"]
     assert model["map"] is None
 

@@ -24,7 +24,7 @@ def shown(page: Any) -> list[str]:
 def test_as_many_heatmaps_as_methods_over_the_original_text(page: Any) -> None:
     page.click("#methods-none")
     closed = page.locator("#methods details:not([open]) > summary")
-    while closed.count():  # every school opens with a click
+    while closed.count():  # open every group of methods
         closed.first.click()
     explain(page, methods=THREE)
     assert sorted(shown(page)) == sorted(THREE)
@@ -194,7 +194,7 @@ def test_curves_and_removal(page: Any) -> None:
     aopc = [float(text.replace("−", "-")) for text in page.locator("#curves-table td:nth-child(2)").all_text_contents()]
     assert aopc == sorted(aopc, reverse=True)
     page.locator("svg.chart").hover()
-    expect(page.locator("#curves-table thead th").last).to_contain_text("% away")
+    expect(page.locator("#curves-table thead th").last).to_contain_text("% removed")
     page.select_option("#removal-method", "attn_lrp")
     page.locator("#top-k").fill("2")
     expect(page.locator("#removal-answer b")).to_be_visible()

@@ -72,7 +72,7 @@ def test_a_link_brings_everything_back(window: Any, served: Served, page: Any) -
 
 @pytest.mark.parametrize("damage", ["#t=hello&m=nonsense.attcat&h=bzz&d=a&y={&u=x", "#%%%", "#h=.nobody&p=[]&t=a"])
 def test_a_damaged_link_breaks_nothing(window: Any, served: Served, damage: str) -> None:
-    with new_tab(window, served.url + damage, forgiven="Failed to load resource") as tab:
+    with new_tab(window, served.url + damage, allowed_message="Failed to load resource") as tab:
         explain(tab.page, methods=("attcat",))
 
 
@@ -248,7 +248,7 @@ def test_the_token_that_an_edited_text_is_explained_for_is_named(window: Any) ->
 
 
 def test_explain_tries_again_what_has_failed(window: Any, served: Served) -> None:
-    with new_tab(window, served.url, forgiven="Failed to load resource") as tab:
+    with new_tab(window, served.url, allowed_message="Failed to load resource") as tab:
         page = tab.page
         page.route("**/api/explain", lambda route: route.fulfill(status=503, json={"error": "too many wait"}))
         choose(page, ("attcat",))
@@ -265,7 +265,7 @@ def test_explain_tries_again_what_has_failed(window: Any, served: Served) -> Non
 def test_the_heatmap_of_another_mask_does_not_stay_where_the_new_one_never_came(
     window: Any, served: Served, end: str
 ) -> None:
-    with new_tab(window, served.url, forgiven="Failed to load resource") as tab:
+    with new_tab(window, served.url, allowed_message="Failed to load resource") as tab:
         page = tab.page
         explain(page, methods=("mask_lrp", "attcat"))
         hold = end == "canceled"
@@ -278,7 +278,7 @@ def test_the_heatmap_of_another_mask_does_not_stay_where_the_new_one_never_came(
 
 
 def test_what_the_model_says_without_other_words_does_not_stay_beside_an_error(window: Any, served: Served) -> None:
-    with new_tab(window, served.url, forgiven="Failed to load resource") as tab:
+    with new_tab(window, served.url, allowed_message="Failed to load resource") as tab:
         page = tab.page
         explain(page, methods=("attcat",))
         page.locator("#top-k").fill("1")

@@ -1,4 +1,4 @@
-"""The page under hard conditions: hostile texts, the keyboard alone, narrow screens, dark rooms, servers that fail."""
+"""The page with hostile texts, keyboard only, narrow screens, dark mode and failing servers."""
 
 import re
 from typing import Any
@@ -49,7 +49,7 @@ def test_hostile_texts_are_shown_as_texts(page: Any, name: str) -> None:
     typed = page.locator("#text").input_value()  # a field may change line ends, nothing else
     assert typed == text.replace("\r\n", "\n")
     first = page.locator("#heatmaps .heatmap-text").first
-    while first.locator(".fold").count():  # what was folded is text as well
+    while first.locator(".fold").count():  # folded text counts, too
         first.locator(".fold").first.click()
     shown = first.text_content()
     for word in typed.split():
@@ -57,17 +57,17 @@ def test_hostile_texts_are_shown_as_texts(page: Any, name: str) -> None:
     assert page.locator("#heatmaps img, #heatmaps script, #choices img").count() == 0
     page.get_by_label("sub-words").check()
     page.locator("#heatmaps .word").first.hover()
-    assert no_sideways(page)
+    assert has_no_horizontal_scrollbar(page)
     page.locator(".head").first.hover()
     expect(page.locator("svg.arcs")).to_be_visible()
-    expect(page).to_have_url(re.compile("&u=token"))  # the address follows the last change a moment later
-    page.reload()  # the link holds the text: it comes back as it was
+    expect(page).to_have_url(re.compile("&u=token"))  # the URL is updated with a delay
+    page.reload()  # the link contains the text
     expect(page.locator("#heatmaps .heatmap")).to_have_count(2)
     assert page.locator("#text").input_value() == typed
 
 
-def test_tags_inside_one_word_are_text(page: Any) -> None:
-    """No tokenizer that ships with the tests keeps a whole tag together, but one may."""
+def test_html_tags_inside_one_word_are_shown_as_text(page: Any) -> None:
+    """A tokenizer may keep a whole tag together as one word, although none in the tests does."""
     tag = '<img src=x onerror="alert(1)">'
     word = {"text": tag, "score": 1.0, "tokens": [0], "special": False, "segment": 0, "span": [0, 30], "rank": 1}
     piece = {"text": tag, "word": 0, "tokens": [0]}
@@ -87,15 +87,15 @@ def test_tags_inside_one_word_are_text(page: Any) -> None:
     assert page.locator("#drawn img").count() == 0
 
 
-def no_sideways(page: Any) -> bool:
+def has_no_horizontal_scrollbar(page: Any) -> bool:
     return page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["1280", "390"])
-def test_no_sideways_scrolling(chromium: Any, served: Served, size: Any) -> None:
+def test_the_page_never_scrolls_horizontally(chromium: Any, served: Served, size: Any) -> None:
     with opened(chromium, served.url, viewport=size) as tab:
         page = tab.page
-        assert no_sideways(page)
+        assert has_no_horizontal_scrollbar(page)
         explain(page, methods=MANY)
         page.select_option("#layers-method", "attcat")
         page.locator(".head").nth(2).hover()
@@ -108,13 +108,13 @@ def test_no_sideways_scrolling(chromium: Any, served: Served, size: Any) -> None
         expect(page.locator("#pair-edited .heatmap")).to_have_count(len(MANY))
         expect(page.locator("svg.arcs")).to_be_visible()
         expect(page.locator(".layer-grid")).to_be_visible()
-        assert no_sideways(page)
+        assert has_no_horizontal_scrollbar(page)
         for card in page.locator(".card:visible").all():
             box = card.bounding_box()
             assert box["x"] >= 0
             assert box["x"] + box["width"] <= size["width"]
         first, second = (page.locator(f"#pair-{side}").bounding_box() for side in ("original", "edited"))
-        assert (first["y"] == second["y"]) == (size == WIDE)  # side by side where there is room
+        assert (first["y"] == second["y"]) == (size == WIDE)  # side by side on a wide screen
 
 
 def focused(page: Any, kind: str) -> str | None:
@@ -122,7 +122,7 @@ def focused(page: Any, kind: str) -> str | None:
 
 
 def tab_to(page: Any, selector: str) -> None:
-    """By the Tab key alone."""
+    """Press Tab until an element matches the selector."""
     for _ in range(150):
         page.keyboard.press("Tab")
         if page.evaluate("selector => document.activeElement.matches(selector)", selector):
@@ -130,12 +130,12 @@ def tab_to(page: Any, selector: str) -> None:
     pytest.fail(f"the Tab key does not reach {selector}")
 
 
-def test_everything_by_the_keyboard(page: Any) -> None:
+def test_the_page_is_usable_by_keyboard_alone(page: Any) -> None:
     tab_to(page, "#text")
     page.keyboard.insert_text(SENTENCE)
     tab_to(page, "#methods-none")
     page.keyboard.press("Enter")
-    tab_to(page, '[data-school="Relevance"] summary')
+    tab_to(page, '[data-group="Relevance"] summary')
     page.keyboard.press("Enter")
     for name in ("attn_lrp", "mask_lrp"):
         tab_to(page, f'input[value="{name}"]')
@@ -160,26 +160,32 @@ def test_everything_by_the_keyboard(page: Any) -> None:
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
-    assert (focused(page, "dataset.layer"), focused(page, "dataset.head")) == ("1", "2")
+    assert (focused(page, "dataset.layer"), focused(page, "dataset.head")) == (
+        "1",
+        "2",
+    )
     expect(page.locator("svg.arcs")).to_have_attribute("aria-label", "Attention of layer 1, head 2")
     for key, lit in (("Enter", 3), ("Space", 2), ("Space", 3)):
         page.keyboard.press(key)
         expect(page.locator("#lit-count")).to_have_text(f"{lit} of 72 heads lit")
     expect(page.locator('.heatmap[data-method="mask_lrp"] .note')).to_contain_text("3 of 72")
     assert scores(page, "mask_lrp") != before
-    tab_to(page, "#map-for-all, #layers-method")  # one step leaves the grid
+    tab_to(page, "#map-for-all, #layers-method")  # one Tab leaves the grid
     assert focused(page, "closest('.headmap')") is None
 
 
-def test_every_control_has_a_name(page: Any) -> None:
+def test_every_control_has_a_label(page: Any) -> None:
     explain(page, methods=("attn_lrp",))
-    nameless = """all => all.filter((one) => !(one.textContent.trim() || one.getAttribute('aria-label')
-        || one.labels?.length)).map((one) => one.outerHTML)"""
-    assert page.locator("button, select, textarea, input, [role=option], [role=gridcell]").evaluate_all(nameless) == []
+    find_unlabeled = """all => all.filter((control) => !(control.textContent.trim()
+        || control.getAttribute('aria-label') || control.labels?.length)).map((control) => control.outerHTML)"""
+    assert (
+        page.locator("button, select, textarea, input, [role=option], [role=gridcell]").evaluate_all(find_unlabeled)
+        == []
+    )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_contrast(chromium: Any, served: Served, scheme: str) -> None:
+def test_contrast_ratios_meet_wcag_aa(chromium: Any, served: Served, scheme: str) -> None:
     with opened(chromium, served.url, color_scheme=scheme) as tab:
         page = tab.page
         explain(page, methods=MANY)
@@ -198,22 +204,22 @@ def test_contrast(chromium: Any, served: Served, scheme: str) -> None:
                 assert contrast(card, ink) >= 4.5, (selector, ink)
 
 
-def test_the_empty_page_teaches(page: Any) -> None:
+def test_the_empty_page_shows_instructions(page: Any) -> None:
     expect(page.locator("#empty")).to_contain_text("Type a sentence or click an example")
     expect(page.locator("#answers")).to_be_hidden()
-    page.click("#explain")  # nothing to explain: the cursor goes where the text belongs
+    page.click("#explain")  # nothing to explain: the text field is focused
     assert focused(page, "id") == "text"
 
 
-def test_errors_are_told_in_place(window: Any, served: Served) -> None:
-    with new_tab(window, served.url, forgiven="Failed to load resource") as tab:
+def test_errors_are_shown_next_to_their_cause(window: Any, served: Served) -> None:
+    with new_tab(window, served.url, allowed_message="Failed to load resource") as tab:
         page = tab.page
         choose(page, ("attn_lrp",))
         page.fill("#text", "far too long " * 2500)
         expect(page.locator("#prediction-error")).to_contain_text("30,000")
         page.click("#explain")
         expect(page.locator("#waiting .failed")).to_contain_text("32,500 characters")
-        explain(page)  # and goes on
+        explain(page)  # the next request works
         expect(page.locator("#waiting .failed")).to_have_count(0)
         page.route("**/api/explain", lambda route: route.abort())
         page.fill("#text", "Another one.")

@@ -46,7 +46,7 @@ def test_every_character_is_escaped(text):
 
 @pytest.mark.parametrize("text", [r"50% \x {", "a_b^c~d", "$1 & #2", "}} {{ \\end{document}"])
 def test_text_contains_no_latex_commands(text):
-    """After taking away what we write ourselves, no character is left that TeX gives a meaning."""
+    """After removing our own markup, no character is left that TeX gives a meaning."""
     left = escape(text)
     for command in sorted(SPECIAL.values(), key=len, reverse=True):
         left = left.replace(command, "")

@@ -10,13 +10,11 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 additive_mask = eager_mask  # makes the mask that eager attention adds to its scores
 boolean_mask = sdpa_mask  # makes the mask of fused attention: True where a token may attend; None if none is needed
-attends_everywhere = bidirectional_mask_function  # the mask function of encoders, without padding
+bidirectional_mask = bidirectional_mask_function  # the mask function of encoders, without padding
 EAGER = "eager"  # the name under which a family computes attention itself, in plain torch operations
 FUSED_BY_TORCH = "sdpa"  # the name under which it calls torch's scaled_dot_product_attention
-RECURRENT_GEMMA_SCAN, XLSTM_SCAN = (
-    "_rnn_scan",
-    "_inference_fn",
-)  # the methods that compute a recurrence in their modules
+RECURRENT_GEMMA_SCAN = "_rnn_scan"  # the method of RecurrentGemma's module that computes the recurrence
+XLSTM_SCAN = "_inference_fn"  # the same in xLSTM
 CONFIG_PATH_KEY = "_name_or_path"  # the key of the model's folder in a configuration's dictionary
 
 
@@ -31,14 +29,14 @@ def attention_of(config: PreTrainedConfig) -> str | None:
 
 
 def set_attention(config: PreTrainedConfig, name: str) -> None:
-    """Let modules with this configuration call the attention function of this name."""
+    """Set the attention function that modules with this configuration call, by its name."""
     config._attn_implementation = name
 
 
-def written_attention_of(config: PreTrainedConfig) -> str:
+def plain_attention_of(config: PreTrainedConfig) -> str:
     """The implementation in plain torch operations that is equivalent to the one in this configuration.
 
-    Families that compute attention themselves may have one version for each implementation, and these need not agree.
+    Families with attention code of their own may have a version for each implementation, with different results.
     """
     own = attention_of(config)
     return own if own == FUSED_BY_TORCH else EAGER
@@ -50,13 +48,13 @@ def takes_attention_functions(model: PreTrainedModel) -> bool:
 
 
 def set_experts(config: PreTrainedConfig) -> None:
-    """Let experts of modules with this configuration run in their own code, in plain torch operations."""
+    """Select the eager implementation of experts, in plain torch operations, for modules with this configuration."""
     if getattr(config, "_experts_implementation", None) is not None:
         config._experts_implementation = "eager"
 
 
-def knows_fused_attention(model: PreTrainedModel) -> bool:
-    """Whether the family supports torch's fused attention, where a module's `is_causal` stands for a causal mask."""
+def supports_fused_attention(model: PreTrainedModel) -> bool:
+    """Whether the family supports torch's fused attention, where a module's `is_causal` replaces a causal mask."""
     return model._supports_sdpa
 
 

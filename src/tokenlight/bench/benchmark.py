@@ -24,7 +24,7 @@ from tokenlight.data.data_source import Data, DataSource, as_source
 from tokenlight.data.examples import Example, split_into_chunks
 from tokenlight.data.read import EXAMPLE_COLUMNS, first_example, read_examples
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.passes import refuse_to_write_out
+from tokenlight.explain.passes import refuse_methods_that_need_attention_weights
 from tokenlight.heads.mask import HeadsLike
 from tokenlight.methods import METHODS
 from tokenlight.metrics import metrics_between
@@ -109,7 +109,7 @@ def bench(
     for method_config in method_configs[0].values():
         method_config.passes(split=False)  # an option with a wrong value is refused before anything is written
     if fused:
-        refuse_to_write_out(method_configs[0].values())
+        refuse_methods_that_need_attention_weights(method_configs[0].values())
     run_of = {spec.label: spec.run_of for spec in specs if spec.run_of}
     seeds = tuple(zip(fitted[1:], method_configs[1:], strict=True))
     plan = MeasuringPlan(fitted[0], resolved, method_configs[0], seeds, fused=fused, run_of=run_of)

@@ -237,7 +237,7 @@ def predict_drafts(
     answers = {i: given_answer(draft) for i, draft in enumerate(drafts) if draft.target.continuation}
     unknown = [i for i in range(len(drafts)) if i not in answers]
     for positions in explainer.batches(
-        [drafts[i].tokenized_text for i in unknown], BATCH, [drafts[i].target.foiled for i in unknown]
+        [drafts[i].tokenized_text for i in unknown], BATCH, [drafts[i].target.has_foil for i in unknown]
     ):
         batch_indices = [unknown[position] for position in positions]
         batch_drafts = [drafts[i] for i in batch_indices]
@@ -299,7 +299,7 @@ def unmeasurable(protocol: Protocol, draft: CaseDraft) -> str | None:
     ):
         return "no documents are named"
     if not all(removable_units(draft.tokenized_text, perturbation, read) for perturbation in curves):
-        return "no token can be taken away"
+        return "no token can be removed"
     of_words = [m for m in protocol.measures if m.entry.needs == "marks" and m.eligible == "words"]
     if of_words and draft.marks is not None and draft.marks[torch.tensor(draft.tokenized_text.special)].any():
         return "a special token is marked"

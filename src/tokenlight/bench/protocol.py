@@ -68,10 +68,12 @@ class Protocol:
         """The explainer with the tokenizer that the protocol requires, for all further steps."""
         task = explainer.task.name
         if self.tasks and task not in self.tasks:
-            others = ", ".join(protocol.name for protocol in PROTOCOLS.values() if task in protocol.tasks) or "none"
+            alternatives = (
+                ", ".join(protocol.name for protocol in PROTOCOLS.values() if task in protocol.tasks) or "none"
+            )
             raise RefusedValue(
                 f"protocol '{self.name}' is for {' and '.join(self.tasks)}, but this model does {task}; "
-                f"protocols for that: {others}"
+                f"protocols for that: {alternatives}"
             )
         if self.window is None:
             return explainer
@@ -114,7 +116,7 @@ class Protocol:
         """Why an example is set aside; None if it is kept.
 
         `label` is the gold class, `probability` its probability in the measured pass, `right` whether the model
-        predicts it (or prefers the right word to the wrong one). Facts that the protocol does not use may be None.
+        predicts it (or prefers the right word to the wrong one). Values that the protocol does not use may be None.
         """
         total = len(tokenized_text) + tokenized_text.truncated
         if len(tokenized_text) < self.shortest:
@@ -144,9 +146,9 @@ class Protocol:
             return list(labels)
         if self.target == "predicted":
             return [None] * len(tokenized_texts)
-        return self._peaks(explainer, tokenized_texts, instrumented or InstrumentedModel(explainer.model))
+        return self._argmax_targets(explainer, tokenized_texts, instrumented or InstrumentedModel(explainer.model))
 
-    def _peaks(
+    def _argmax_targets(
         self, explainer: Explainer, tokenized_texts: Sequence[TokenizedText], instrumented: InstrumentedModel
     ) -> list[TargetSpec]:
         """The tokens with the highest start and end logit in the explained pass, among all tokens of the text.
@@ -154,15 +156,15 @@ class Protocol:
         Each is the highest on its own, so the end may come before the start.
         """
         prepare_batch = self.prepare(explainer.tokenizer)
-        peaks: dict[int, ResolvedTarget] = {}
+        targets: dict[int, ResolvedTarget] = {}
         for indices in explainer.batches(list(tokenized_texts), BATCH, [False] * len(tokenized_texts)):
             batch = explainer.collate([tokenized_texts[i] for i in indices], instrumented.device)
             output = instrumented.predict(prepare_batch(batch) if prepare_batch else batch)
             for j, i in enumerate(indices):
                 start, end = (output[side][j, : len(tokenized_texts[i])] for side in SIDES)
                 predicted = explainer.task.prediction_target(tokenized_texts[i], None)
-                peaks[i] = replace(predicted, indices=(int(start.argmax()), int(end.argmax())))
-        return [peaks[i] for i in range(len(tokenized_texts))]
+                targets[i] = replace(predicted, indices=(int(start.argmax()), int(end.argmax())))
+        return [targets[i] for i in range(len(tokenized_texts))]
 
     def adjust(self, explanation: Explanation) -> Explanation:
         """The explanation with the scores that the paper's code uses."""

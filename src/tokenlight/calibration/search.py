@@ -125,8 +125,8 @@ class Measured:
     effects: Effects
 
     @property
-    def foiled(self) -> bool:
-        return self.target.foiled
+    def has_foil(self) -> bool:
+        return self.target.has_foil
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ def measured_batches(
     """Batches of texts of similar length; those with a foil and those without are in separate batches."""
     batches = []
     exact = behavior_of(explainer.inner).equal_lengths
-    for foiled in (False, True):
-        group = [i for i, text in enumerate(texts) if text.foiled is foiled]
+    for has_foil in (False, True):
+        group = [i for i, text in enumerate(texts) if text.has_foil is has_foil]
         for indices in length_batches([len(texts[i].tokenized_text) for i in group], TOKENS, exact):
             text_indices = tuple(group[i] for i in indices)
             measured = [texts[i] for i in text_indices]

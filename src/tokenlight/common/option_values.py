@@ -15,4 +15,4 @@ def check_quantity(quantity: str) -> None:
 
 
 BadRows = Literal["skip", "refuse"]
-RemovalName = Literal["delete", "pad", "mask"]  # how tokens are taken away
+RemovalName = Literal["delete", "pad", "mask"]  # how tokens are removed

@@ -18,7 +18,7 @@ from tokenlight.data.data_source import Data, DataSource, as_source
 from tokenlight.data.examples import BadRow, Chunk, split_into_chunks
 from tokenlight.data.read import COLUMNS, check_corpus, read_texts
 from tokenlight.explain.explainer import DEFAULT_METHOD, Explainer
-from tokenlight.explain.passes import refuse_to_write_out
+from tokenlight.explain.passes import refuse_methods_that_need_attention_weights
 from tokenlight.heads.mask import HeadsLike
 from tokenlight.methods.config import MethodConfig
 from tokenlight.runs.engines import Advance, Engine, open_engine
@@ -134,7 +134,7 @@ def explain_dataset(
     check_model(settings, explainer)
     method_configs = make_configs(explainer, methods, heads)
     if settings.fused:
-        refuse_to_write_out(method_configs.values())
+        refuse_methods_that_need_attention_weights(method_configs.values())
     workers = replace(workers, threads=workers.threads or stored_threads(folder))
     with open_engine(workers, explainer) as engine:
         plan = ExplainingPlan(explainer, method_configs, settings, engine.device)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from tokenlight._compat.transformers_internals import EAGER, set_attention, written_attention_of
+from tokenlight._compat.transformers_internals import EAGER, plain_attention_of, set_attention
 from tokenlight.model.behavior_probes import relative_difference
 from tokenlight.model.config import accepted_inputs
 from tokenlight.model.precision import KeepDouble
@@ -30,7 +30,7 @@ class PlainModel:
     def of(cls, model: PreTrainedModel) -> "PlainModel":
         plain = copy.deepcopy(model, {id(weight): weight for weight in model.parameters()}).eval()
         for config in configs_of(plain):
-            set_attention(config, written_attention_of(config))
+            set_attention(config, plain_attention_of(config))
         return cls(plain)
 
     def run(self, batch: Batch, **settings: Any) -> Any:

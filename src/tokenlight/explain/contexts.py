@@ -13,7 +13,7 @@ from tokenlight.methods import Attribution
 from tokenlight.methods.perturbation import remove_tokens, replacement
 from tokenlight.model.behavior_probes import behavior_of
 from tokenlight.model.config import NO_PADDING, classifies, fix_positions, padding_id
-from tokenlight.model.hiding import sees_hidden
+from tokenlight.model.hiding import hidden_tokens_affect_others
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.recorder import RecordOptions
 from tokenlight.tasks.selectors import OutputSelector, repeat_selectors
@@ -221,7 +221,7 @@ def with_removed_units(
         return ChangedBatch(fix_positions(instrumented.model, short), moved, left, positions)
     # The position ids of the whole text, so that replaced tokens do not move others.
     replaced = fix_positions(instrumented.model, batch).map(lambda tensor: tensor[rows])
-    if removal == "hide" and sees_hidden(instrumented):
+    if removal == "hide" and hidden_tokens_affect_others(instrumented):
         raise UnsupportedModelError(
             f"{type(instrumented.model).__name__} reads tokens that attention_mask hides: use another removal= than "
             "'hide'"

@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from tokenlight._compat.transformers_internals import knows_fused_attention
+from tokenlight._compat.transformers_internals import supports_fused_attention
 from tokenlight.common.formatting import describe_bytes
 from tokenlight.explain.plan import PassPlan
 from tokenlight.methods.config import MethodConfig
@@ -191,7 +191,7 @@ class Shape:
             weights=sum(p.nbytes for p in model.parameters()),
             waiting=sum(p.nbytes for p in model.parameters() if p.is_meta) + 4 * unpacked_weights(model),
             largest=max((parameter.nbytes for parameter in behind), default=0),
-            fusable=knows_fused_attention(model) and getattr(config, "attn_logit_softcapping", None) is None,
+            fusable=supports_fused_attention(model) and getattr(config, "attn_logit_softcapping", None) is None,
         )
 
     def bytes(self, counts: Counts, rows: int, tokens: int, precision: int) -> float:

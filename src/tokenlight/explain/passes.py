@@ -51,7 +51,7 @@ def run_passes(
     guard that isolates it from the caller's modes.
     """
     if record_options.fused:
-        refuse_to_write_out(plan.method_configs)
+        refuse_methods_that_need_attention_weights(plan.method_configs)
     behavior = behavior_of(instrumented)
     if plan.follows_embeddings:
         behavior.refuse_past_embeddings(instrumented.model)
@@ -321,7 +321,7 @@ def read_parts(
     return attributions
 
 
-def refuse_to_write_out(method_configs: Iterable[MethodConfig]) -> None:
+def refuse_methods_that_need_attention_weights(method_configs: Iterable[MethodConfig]) -> None:
     """Refuse methods that need attention weights, for a caller that asks for fused attention."""
     readers = [
         method_config.method.name

@@ -49,7 +49,7 @@ def plan_passes(target: BatchTarget, method_configs: Sequence[MethodConfig]) -> 
     passes: dict[Key, PassSpec] = {}
     reads: list[list[Key]] = []
     for method_config in method_configs:
-        pass_specs = method_config.passes(method_config.method.explains_separately(target.task, target.foiled))
+        pass_specs = method_config.passes(method_config.method.explains_separately(target.task, target.has_foil))
         for pass_spec in pass_specs:
             known = passes.get(pass_spec.key)
             passes[pass_spec.key] = pass_spec if known is None else known.together(pass_spec)

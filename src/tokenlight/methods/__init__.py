@@ -64,9 +64,8 @@ class ModelRuns:
     """How a method without recorded passes runs the model on changed texts."""
 
     passes: Callable[[Mapping[str, Any], int], int]  # (options, tokens of a text) -> forward passes for one text
-    at_once: Callable[
-        [Mapping[str, Any], int, int], int
-    ]  # (options, texts, tokens of each) -> changed texts in a batch
+    # (options, texts, tokens of each) -> changed texts in a batch
+    at_once: Callable[[Mapping[str, Any], int, int], int]
     gradient: bool = False  # every forward pass is followed by a backward pass to the embeddings
     # Embeddings [batch, token, dim] whose score the method needs as well; they run in the first pass of the text.
     baseline: Callable[[InstrumentedModel, Batch, Mapping[str, Any]], Tensor | None] = (
@@ -76,12 +75,13 @@ class ModelRuns:
     parts: bool = False  # the method returns scores [part, batch, token] for all parts of a target
 
 
-NO_RUNS = ModelRuns(passes=lambda options, tokens: 0, at_once=lambda options, texts, tokens: texts)  # reads texts alone
+# For methods that read texts only.
+NO_RUNS = ModelRuns(passes=lambda options, tokens: 0, at_once=lambda options, texts, tokens: texts)
 
 
 @dataclass(frozen=True)
 class Method:
-    """An entry of METHODS: the function and everything that is known about it."""
+    """An entry of METHODS: the function and its properties."""
 
     name: str
     function: Callable[..., Any]  # returns a Tensor or an Attribution, directly or as a Fold (record/trace.py)
@@ -139,22 +139,22 @@ class Method:
         return not self.passes
 
     @property
-    def runs_often(self) -> bool:
+    def runs_on_changed_texts(self) -> bool:
         """Whether it runs the model on changed texts."""
         return self.model_runs is not NO_RUNS
 
     @property
-    def takes_long(self) -> bool:
+    def is_slow(self) -> bool:
         """Whether explaining one text takes many times as long as one pass."""
-        return self.runs_often or self.slow
+        return self.runs_on_changed_texts or self.slow
 
-    def explains_separately(self, task: Task | type[Task], foiled: bool) -> bool:
+    def explains_separately(self, task: Task | type[Task], has_foil: bool) -> bool:
         """Whether target and foil are explained separately, and the result is the difference.
 
         This is so for methods with `split`, and for methods that read a query position if the foil has another one.
         """
         other_position = task.foil_has_own_query_position and self.class_specific and self.reads_query_position
-        return foiled and (self.split or other_position)
+        return has_foil and (self.split or other_position)
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Refuse options that the method does not have."""
@@ -218,7 +218,7 @@ def method(
     return register
 
 
-def chosen_maps(detail: Any, known: Iterable[str]) -> tuple[str, ...]:
+def select_maps(detail: Any, known: Iterable[str]) -> tuple[str, ...]:
     """The names of maps in the option `detail`, which is one name or several."""
     names = (detail,) if isinstance(detail, str) else tuple(detail)
     if unknown := [name for name in names if name not in known]:
@@ -242,7 +242,7 @@ def describe_cost(passes: tuple[Pass, ...], options: Mapping[str, Any]) -> str:
 
 
 def find_method(name: str) -> Method:
-    """The method with this identifier or name in papers, in upper or lower case; others are refused."""
+    """The method with this identifier or name in papers, in upper or lower case; raises an error for any other."""
     return METHODS[look_up(name, ALIASES, "method", METHODS)]
 
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from tokenlight.common.errors import RefusedValue, UnsupportedModelError
-from tokenlight.methods import Attribution, Pass, chosen_maps, method
+from tokenlight.methods import Attribution, Pass, method, select_maps
 from tokenlight.methods.attention import layer_maps
 from tokenlight.methods.contributions import Layer, Matrix, alti_matrix, contributions, norm_matrix, reachable
 from tokenlight.model.block_structure_discovery import known_structures, structures_of
@@ -142,7 +142,7 @@ def logit_parts(trace: Trace, matrix: Matrix | None, detail: Any) -> Fold[Attrib
 
     Without `matrix`, they stay at the positions whose values they come from.
     """
-    map_names = chosen_maps(detail, ("layers", "heads"))
+    map_names = select_maps(detail, ("layers", "heads"))
     heads: list[Tensor] = []  # each [batch, head, token]
     by_layer = trace.score.new_zeros(*trace.mask.shape, 0).mT  # [batch, layers above, token]
     embedding_terms = trace.score

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.common.errors import RefusedValue, UnsupportedModelError
-from tokenlight.methods import Attribution, ModelRuns, Pass, chosen_maps, method
+from tokenlight.methods import Attribution, ModelRuns, Pass, method, select_maps
 from tokenlight.methods.attention_gradients import mean_queries
 from tokenlight.model.config import embedding_rows
 from tokenlight.model.instrumented import InstrumentedModel
@@ -138,7 +138,7 @@ def add_layers(layers: list[Tensor], detail: Any) -> Attribution:
     detail="layers" adds the terms as a map.
     """
     terms = torch.stack(layers[::-1], 1)  # [batch, layer, token]
-    return Attribution(terms.sum(1), maps=dict.fromkeys(chosen_maps(detail, ("layers",)), terms))
+    return Attribution(terms.sum(1), maps=dict.fromkeys(select_maps(detail, ("layers",)), terms))
 
 
 STEPS_AT_ONCE = 32  # points of the paths of all texts in one batch

@@ -10,7 +10,7 @@ from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.methods import NO_RUNS, ModelRuns, method
 from tokenlight.model.behavior_probes import sees_later_tokens
 from tokenlight.model.config import fix_positions
-from tokenlight.model.hiding import hide_tokens, reads_padding_at_hidden, sees_hidden
+from tokenlight.model.hiding import hidden_tokens_affect_others, hide_tokens, reads_padding_at_hidden
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.scorer import Probe
 from tokenlight.tasks.selectors import OutputSelector
@@ -54,7 +54,7 @@ def check_removal(probe: Probe, removal: str) -> None:
     """Refuse a removal that the vocabulary or the model does not allow."""
     if removal != "hide" and replacement(probe.batch, removal) is None:
         raise RefusedValue(f"removal is 'hide', or 'mask' or 'pad' if the vocabulary has it; found {removal!r}")
-    if removal == "hide" and sees_hidden(probe.instrumented):
+    if removal == "hide" and hidden_tokens_affect_others(probe.instrumented):
         raise UnsupportedModelError(
             f"{type(probe.instrumented.model).__name__} reads tokens that attention_mask hides: hiding does not remove "
             "them, or not completely. Replace them: removal='mask' or removal='pad', if the vocabulary has it"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tokenlight.common.errors import RefusedValue
 from tokenlight.heads.mask import CALIBRATED
-from tokenlight.methods import Attribution, GatesWith, Pass, Rules, chosen_maps, method, options_of
+from tokenlight.methods import Attribution, GatesWith, Pass, Rules, method, options_of, select_maps
 from tokenlight.methods.attention import multiply_row
 from tokenlight.methods.gradients import signal_at
 from tokenlight.record.trace import Fold, PairFold, Trace
@@ -24,7 +24,7 @@ DETAILS = {"layers": "hidden.grad", "heads": "context.grad", "neurons": "hidden.
 
 def relevance_needs(options: Mapping[str, Any]) -> tuple[str, ...]:
     read = "hidden.grad" if options["read"] == "blocks" else "embeddings.grad"
-    return (read, *(DETAILS[name] for name in chosen_maps(options["detail"], DETAILS)))
+    return (read, *(DETAILS[name] for name in select_maps(options["detail"], DETAILS)))
 
 
 def lrp_rules(options: Mapping[str, Any]) -> RuleTable:
@@ -344,7 +344,7 @@ def read_relevance(trace: Trace, read: str, detail: Any, layer: int, total: Tens
     if isinstance(trace.masked_share, Tensor):
         extras["masked_share"] = trace.masked_share
     residual = torch.stack([scores.sum(1), *extras.values()]).sum(0) - total
-    maps = {name: relevance_map(trace, name, layer) for name in chosen_maps(detail, DETAILS)}
+    maps = {name: relevance_map(trace, name, layer) for name in select_maps(detail, DETAILS)}
     return Attribution(scores, {**extras, "residual": residual}, maps)
 
 

@@ -70,9 +70,9 @@ def predicted_targets(
 ) -> dict[int, ResolvedTarget]:
     """The targets that the model predicts, by index. Equal targets of the same text run once."""
     distinct = list({(tokenized_texts[i].text, target): i for i, target in unknown.items()}.values())
-    foiled = [unknown[i].foiled for i in distinct]
+    has_foil = [unknown[i].has_foil for i in distinct]
     predicted: dict[tuple[Text, ResolvedTarget], ResolvedTarget] = {}
-    for positions in explainer.batches([tokenized_texts[i] for i in distinct], BATCH, foiled):
+    for positions in explainer.batches([tokenized_texts[i] for i in distinct], BATCH, has_foil):
         batch_indices = [distinct[position] for position in positions]
         batch = explainer.collate([tokenized_texts[i] for i in batch_indices], instrumented.device)
         target = BatchTarget(explainer.task, tuple(unknown[i] for i in batch_indices))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from tokenlight._compat.transformers_internals import additive_mask, attends_everywhere, boolean_mask
+from tokenlight._compat.transformers_internals import additive_mask, bidirectional_mask, boolean_mask
 from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.model.capture import Capture
 from tokenlight.rules.custom_ops import add_sinks, attend, mask_scores, mix_values, query_key
@@ -246,7 +246,7 @@ def fused_mask(
     if attention_mask is not None and allow_is_causal_skip and not hides:
         only_on_the_right = not (attention_mask.long().diff(dim=-1) > 0).any()
         attention_mask = None if only_on_the_right else attention_mask
-    if settings.get("mask_function") is attends_everywhere:
+    if settings.get("mask_function") is bidirectional_mask:
         settings["mask_function"] = lambda batch, head, query, key: key >= 0
     mask = boolean_mask(attention_mask=attention_mask, allow_is_causal_skip=allow_is_causal_skip, **settings)
     if mask is None:

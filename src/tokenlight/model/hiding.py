@@ -64,13 +64,13 @@ def hides_in_attention(instrumented: InstrumentedModel) -> bool:
 
 
 @once_per_model
-def sees_hidden(instrumented: InstrumentedModel) -> bool:
+def hidden_tokens_affect_others(instrumented: InstrumentedModel) -> bool:
     """Whether a hidden token still has an effect on others: some recurrences ignore the mask."""
     return not hides_in_attention(instrumented) and affects_others(instrumented, in_attention=False)
 
 
 def affects_others(instrumented: InstrumentedModel, in_attention: bool) -> bool:
-    """Whether two texts that differ in a hidden token alone have different outputs, at that token aside."""
+    """Whether two texts that differ in a hidden token alone have different outputs, except at that token."""
     with without_caller_modes(instrumented.device):
         *text, another_id = plain_ids(instrumented.model, LONG + 1)
         ids = torch.tensor([text, text], device=instrumented.device)

@@ -4,7 +4,8 @@ Hooks, attention functions, frozen weights and eval mode are set on the copy's o
 the user's model never changes, not even temporarily, and threads cannot interfere. A copy takes a few milliseconds and
 no memory for weights. It is made for one call, or reused while the user's model is unchanged.
 
-Errors that our hooks cause inside modeling code become refusals; errors in tokenlight's own code are raised unchanged.
+Errors that our hooks cause inside modeling code are raised as UnsupportedModelError; errors in tokenlight's own code
+are raised unchanged.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tokenlight._compat.torch_internals import begin_signal, is_out_of_memory, refusing_checkpointing
-from tokenlight._compat.transformers_internals import knows_fused_attention, set_attention, written_attention_of
+from tokenlight._compat.transformers_internals import plain_attention_of, set_attention, supports_fused_attention
 from tokenlight.common.error_location import is_own_bug
 from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.common.progress import report_forward_pass
@@ -50,14 +51,16 @@ def refusing_instrumentation_errors(model: nn.Module, run_plain: Callable[[], An
     try:
         yield
     except MODELING_ERRORS as error:
-        if is_out_of_memory(error) or is_own_bug(error) or (run_plain is not None and not runs(run_plain)):
+        if is_out_of_memory(error) or is_own_bug(error):
+            raise
+        if run_plain is not None and not runs_without_error(run_plain):
             raise
         raise UnsupportedModelError(
             f"{type(model).__name__} runs, but not with the hooks of this method ({type(error).__name__}: {error})"
         ) from error
 
 
-def runs(call: Callable[[], Any]) -> bool:
+def runs_without_error(call: Callable[[], Any]) -> bool:
     """Whether a call raises no exception."""
     try:
         call()
@@ -66,7 +69,7 @@ def runs(call: Callable[[], Any]) -> bool:
     return True
 
 
-COMPUTED_AGAIN = (
+RECOMPUTES_ACTIVATIONS = (
     "the model recomputes activations in the backward pass (torch.utils.checkpoint), where no rule applies: switch "
     "checkpointing off, for example while the model is in eval mode; low_memory=True saves memory, too"
 )
@@ -87,22 +90,22 @@ class InstrumentedModel:
             self.model = private_copy(model)
         self._original = ref(model)
         self._configs = configs_of(self.model)
-        self._own_attention = [written_attention_of(config) for config in self._configs]
+        self._own_attention = [plain_attention_of(config) for config in self._configs]
         self._has_custom_ops = has_states(self.model)
-        self._fusable = knows_fused_attention(self.model)
+        self._fusable = supports_fused_attention(self.model)
         self._accepted = model_config.accepted_inputs(self.model)
         self.capture = Capture()
         self.facts = {}
         self._prepare_modules()
         self._hooks: BlockHooks | None = None
         self._layout_discovered = False
-        known = DISCOVERED_LAYOUTS.get(model)
-        if known is not None and known.container is not None:
-            known = None  # hooks added since may bypass the states between blocks that span several modules
-        if known is None and not is_usual(self.model):
+        discovered = DISCOVERED_LAYOUTS.get(model)
+        if discovered is not None and discovered.container is not None:
+            discovered = None  # hooks added since may bypass the states between blocks that span several modules
+        if discovered is None and not is_usual(self.model):
             self._discover_layout()
         else:
-            self._set_layout(known or plain_layout(self.model))
+            self._set_layout(discovered or plain_layout(self.model))
         self.reset_attention()
 
     @property
@@ -122,7 +125,7 @@ class InstrumentedModel:
 
     @contextmanager
     def guard(self, batch: Batch) -> Iterator[Batch]:
-        """Inside, the caller's inference mode and autocast are off; gives the batch to use there.
+        """Turn off the caller's inference mode and autocast; yields the batch to use inside.
 
         Its tensors are copies, because the caller's may be inference tensors.
         """
@@ -163,17 +166,17 @@ class InstrumentedModel:
         *,
         read_at: Tensor | None = None,
     ) -> Any:
-        """The same without a progress callback."""
+        """`run` without calling the progress callback."""
         inputs = {name: tensor for name, tensor in batch.inputs().items() if name in self._accepted}
-        picked = None if read_at is None or read_at.ndim == 1 else read_at
+        output_indices = None if read_at is None or read_at.ndim == 1 else read_at
         if read_at is not None and "logits_to_keep" in self._accepted:
             # All versions of transformers accept positions shared by all texts: the union of those that are read.
-            inputs["logits_to_keep"], picked = read_at.unique(return_inverse=True)
+            inputs["logits_to_keep"], output_indices = read_at.unique(return_inverse=True)
         capture.keys = KeyChanges.of_batch(batch)
         output = self._run_as_expected(inputs, capture, rules)
-        if picked is not None:
+        if output_indices is not None:
             with torch.set_grad_enabled(capture.spec.differentiable):
-                output["logits"] = pick(output["logits"], picked)
+                output["logits"] = select_logits(output["logits"], output_indices)
         capture.refuse_overwritten()
         return output
 
@@ -186,19 +189,19 @@ class InstrumentedModel:
     ) -> Tensor:
         """Run one block on its own, as it was called in an earlier pass; returns its output state."""
         capture.block = number - 1
-        with self._writing(capture, rules):
+        with self._capturing(capture, rules):
             call = call.with_state(self.layout.to_batch_first(call.state))
             output = self.model.get_submodule(self.layout.blocks[number])(*call.args, **call.kwargs)
             if isinstance(rules, RuleMode):
-                rules.look_at_output(output)
+                rules.inspect_output(output)
             state = self.layout.to_batch_first(output if isinstance(output, Tensor) else output[0])
         if capture.attentions != [self.layout.attentions[number]]:
             raise UnsupportedModelError(f"block {number} of {type(self.model).__name__} runs differently a second time")
         return state
 
     @contextmanager
-    def _writing(self, capture: Capture, rules: AbstractContextManager[Any] | None) -> Iterator[None]:
-        """Inside, hooks fill this capture, and the modes and the attention functions of the pass are set."""
+    def _capturing(self, capture: Capture, rules: AbstractContextManager[Any] | None) -> Iterator[None]:
+        """Let hooks fill this capture, and set the modes and the attention functions of the pass."""
         self.capture = capture
         watched, fused = self.layout.watched, FUSED_HIDING if capture.keys.hides else FUSED
         if watched:
@@ -209,7 +212,7 @@ class InstrumentedModel:
             with (
                 torch.set_grad_enabled(capture.spec.differentiable),
                 KeepDouble() if capture.spec.double or self.dtype == torch.float64 else nullcontext(),
-                refusing_checkpointing(COMPUTED_AGAIN) if isinstance(rules, RuleMode) else nullcontext(),
+                refusing_checkpointing(RECOMPUTES_ACTIVATIONS) if isinstance(rules, RuleMode) else nullcontext(),
                 rules or nullcontext(),
                 AttentionDetector(capture) if watched else nullcontext(),  # entered last, it intercepts calls first
             ):
@@ -219,7 +222,7 @@ class InstrumentedModel:
             self.capture = Capture()
 
     def capture_projections(self, projections: Iterable[nn.Module]) -> None:
-        """From now on, captures that keep "projected" get the inputs of these modules."""
+        """Hook these modules: captures that keep "projected" store their inputs from now on."""
         if self._hooks is not None:
             self._hooks.capture_projections(projections)
 
@@ -244,12 +247,12 @@ class InstrumentedModel:
     def _run_as_expected(
         self, inputs: dict[str, Tensor], capture: Capture, rules: AbstractContextManager[Any] | None
     ) -> Any:
-        """A forward pass whose calls are compared with the layout: a call that no hook sees would be missing."""
+        """A forward pass whose calls are compared with the layout: a call that bypasses the hooks is missing."""
         self.layout.refuse_missing(self.model, capture.reads, beside_attention=self._has_custom_ops)
         if isinstance(rules, RuleMode) and not self.layout.by_text:
             raise UnsupportedModelError(
                 f"the blocks of {type(self.model).__name__} do not read states [batch, token, dim]: relevance cannot "
-                "be kept apart by text; methods that use plain gradients work"
+                "be separated by text; methods that use plain gradients work"
             )
         capture.shape = (inputs["input_ids"].shape[0], inputs["input_ids"].shape[1])
         try:
@@ -263,7 +266,7 @@ class InstrumentedModel:
                 return output
             if self._layout_discovered:
                 raise UnsupportedModelError(
-                    f"{type(self.model).__name__} does not run as expected: saw {calls}, expected {expected}"
+                    f"{type(self.model).__name__} does not run as expected: found calls {calls}, expected {expected}"
                 )
         self._discover_layout()  # the usual layout does not fit
         capture.clear()
@@ -284,11 +287,11 @@ class InstrumentedModel:
         try:
             with (
                 refusing_instrumentation_errors(self.model, lambda: self._run_plain(inputs)),
-                self._writing(capture, rules),
+                self._capturing(capture, rules),
             ):
                 output = self._call(inputs)
                 if isinstance(rules, RuleMode):
-                    rules.look_at_output(output)
+                    rules.inspect_output(output)
                 return output
         except CannotFuse:  # raised by the first attention call of the pass
             self._fusable = False
@@ -326,7 +329,7 @@ class InstrumentedModel:
         capture = self.capture
         if not isinstance(output, Tensor) or output.ndim != 3:
             raise UnsupportedModelError(
-                f"the embedding layer {type(module).__name__} does not give one vector per token"
+                f"the embedding layer {type(module).__name__} does not return one vector per token"
             )
         tensor = self.layout.to_batch_first(output) if capture.spec.embeddings is None else capture.spec.embeddings
         if capture.spec.double:
@@ -335,13 +338,13 @@ class InstrumentedModel:
             tensor = begin_signal(tensor.detach())  # the leaf of the graph
         capture.embedded += 1
         tensor = capture.add("embeddings", tensor)
-        must_stay = capture.spec.embeddings is not None or tensor.requires_grad
+        keep_unmodified = capture.spec.embeddings is not None or tensor.requires_grad
         tensor = self.layout.to_batch_first(tensor)
         # Some models write into the embeddings in place.
-        return tensor.clone(memory_format=torch.contiguous_format) if must_stay else tensor
+        return tensor.clone(memory_format=torch.contiguous_format) if keep_unmodified else tensor
 
 
-def pick(logits: Tensor, positions: Tensor) -> Tensor:
+def select_logits(logits: Tensor, positions: Tensor) -> Tensor:
     """Logits [batch, index] of positions [batch], or [batch, step, index] of positions [batch, step]."""
     texts = torch.arange(len(positions), device=logits.device)
     return logits[texts if positions.ndim == 1 else texts[:, None], positions.to(logits.device)]

@@ -17,9 +17,9 @@ from transformers import PreTrainedModel
 
 from tokenlight._compat.transformers_internals import (
     is_block,
+    plain_attention_of,
     set_attention,
     takes_attention_functions,
-    written_attention_of,
 )
 from tokenlight.common.errors import NothingToRead, UnsupportedModelError
 from tokenlight.model import private_copy as model_private_copy
@@ -286,7 +286,7 @@ def embeds_time_first(model: PreTrainedModel, capture: DiscoveryCapture) -> bool
 
 def prepare(model: PreTrainedModel, capture: DiscoveryCapture, watched: bool) -> None:
     for config in configs_of(model):
-        set_attention(config, written_attention_of(config) if watched else WRITTEN_OUT)
+        set_attention(config, plain_attention_of(config) if watched else WRITTEN_OUT)
     holder = Holder(capture)
     for name, module in model.named_modules():
         module.__dict__["tokenlight"] = holder  # where the attention function looks up the capture

@@ -176,7 +176,7 @@ class RuleMode(TorchFunctionMode):
             return bool(involved) and self._is_weight(involved[0])
         return spec.keeps_weight and not signals and any(map(self._is_weight, involved))
 
-    def look_at_output(self, output: Any) -> None:
+    def inspect_output(self, output: Any) -> None:
         """Check the model's output, which no later operation under this mode reads."""
         for signal in tensors(output.values() if isinstance(output, Mapping) else (output,)):
             if signal.requires_grad:

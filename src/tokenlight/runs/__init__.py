@@ -1,1 +1,1 @@
-"""Long runs: kept on disk, resumed, spread over workers."""
+"""Long runs: results on disk, resumable, in one or several processes."""

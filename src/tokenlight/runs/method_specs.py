@@ -115,8 +115,8 @@ def runs_of(name: str, runs: int) -> list[MethodSpec]:
 
 def controls(costly: bool) -> list[str]:
     """The names of the controls, which are never marked as best; with `costly`, also those that run the model often."""
-    entries = [entry for entry in METHODS.values() if entry.control and (costly or not entry.runs_often)]
-    return [entry.name for entry in sorted(entries, key=lambda entry: entry.runs_often)]
+    entries = [entry for entry in METHODS.values() if entry.control and (costly or not entry.runs_on_changed_texts)]
+    return [entry.name for entry in sorted(entries, key=lambda entry: entry.runs_on_changed_texts)]
 
 
 def is_ready(entry: Method, model: PreTrainedModel, heads: HeadsLike) -> bool:

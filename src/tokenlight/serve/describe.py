@@ -15,7 +15,7 @@ from tokenlight.tasks.mixins import Positioned
 from tokenlight.tasks.task import Task
 from tokenlight.text.tokenized_text import Text, parts
 
-SCHOOLS = {
+METHOD_GROUPS = {
     "attention": "Attention",
     "attention_gradients": "Attention with gradients",
     "gradients": "Gradients",
@@ -109,11 +109,11 @@ def describe_method(session: Session, method: Method) -> dict[str, Any]:
         "title": method.title,
         "paper": method.paper,
         "summary": method.summary,
-        "school": SCHOOLS.get(method.function.__module__.rsplit(".", 1)[-1], "Others"),
+        "group": METHOD_GROUPS.get(method.function.__module__.rsplit(".", 1)[-1], "Others"),
         "signed": method.signed,
         "class_specific": method.class_specific,
         "cost": method.cost,
-        "slow": method.takes_long,
+        "slow": method.is_slow,
         "heads": takes_heads(method),
         "layers": has_layers(method),
         "available": available,

@@ -74,8 +74,8 @@ def explain_methods(
         else:
             yield ExplanationResult(name, cached, reused=True)
     options_by_method = {method.name: options_for(session, page_request, method, heads, layers) for method in fresh}
-    fast = [name for name in options_by_method if not METHODS[name].takes_long]
-    slow = [name for name in options_by_method if METHODS[name].takes_long]
+    fast = [name for name in options_by_method if not METHODS[name].is_slow]
+    slow = [name for name in options_by_method if METHODS[name].is_slow]
     for group in (fast, *([name] for name in slow)):
         for result in explain_group(session, request, {name: options_by_method[name] for name in group}, send_event):
             if result.explanation is not None:
@@ -156,7 +156,7 @@ def report_progress(
     """Send events about the progress of a slow method."""
     if method_config.method.slow:
         return on_step(Counter(method_config.method.name, None, send_event))
-    if not method_config.method.runs_often:
+    if not method_config.method.runs_on_changed_texts:
         return nullcontext()
     total = 1 + method_config.method.model_runs.passes(
         method_config.full_options, len(request.tokenized_text)
@@ -262,7 +262,7 @@ def send_curves(session: Session, page_request: CurvesRequest, send_event: SendE
         raise Refused(str(error)) from error
     request = place(session, page_request)
     names = [name for name in curve_names(page_request) if name != CHANCE]
-    fast = tuple(name for name in names if not METHODS[name].takes_long)
+    fast = tuple(name for name in names if not METHODS[name].is_slow)
     send_curves_of_group(
         session, replace(page_request, methods=fast), request, perturbation, send_event, random_orders(session, request)
     )

@@ -117,14 +117,14 @@ class ExtractiveAnswers(Task):
             for i, target in enumerate(targets)
         ]
         foils = [target.foil for target in targets]
-        foiled = have_foils(foils)
-        for positions in (*zip(*ends, strict=True), *(zip(*foils, strict=True) if foiled else ())):
+        has_foil = have_foils(foils)
+        for positions in (*zip(*ends, strict=True), *(zip(*foils, strict=True) if has_foil else ())):
             check_positions(positions, batch)
         real = batch.attention_mask.bool()
 
         def select_side(side: int) -> OutputSelector:
             index = batch.input_ids.new_tensor([target[side] for target in ends])
-            foil = batch.input_ids.new_tensor([foil[side] for foil in foils]) if foiled else None
+            foil = batch.input_ids.new_tensor([foil[side] for foil in foils]) if has_foil else None
             return OutputSelector(
                 index, index, foil, field=SIDES[side], of_tokens=True, foil_query_position=foil, among=real
             )

@@ -25,7 +25,7 @@ class Request:
         """Only requests of one kind share a batch. A target function must not see padding, so lengths are equal."""
         target = self.target
         length = 0 if target.function is None else len(self.model_input)
-        return target.kind, target.foiled, target.parts is not None, target.quantity, length
+        return target.kind, target.has_foil, target.parts is not None, target.quantity, length
 
     @property
     def quantity(self) -> dict[str, Quantity]:

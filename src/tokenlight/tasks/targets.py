@@ -58,7 +58,7 @@ class ResolvedTarget:
         return self.foil if self.kind == "continuation" else ()
 
     @property
-    def foiled(self) -> bool:
+    def has_foil(self) -> bool:
         """Whether one pass reads both target and foil. Two continuations are read in two passes."""
         return bool(self.foil) and self.kind != "continuation"
 
@@ -124,8 +124,8 @@ class BatchTarget:
     selectors: tuple[OutputSelector, ...] | None = field(default=None, compare=False)
 
     @property
-    def foiled(self) -> bool:
-        return any(target.foiled for target in self.targets)
+    def has_foil(self) -> bool:
+        return any(target.has_foil for target in self.targets)
 
     @property
     def function(self) -> OutputFunction | None:

@@ -27,9 +27,9 @@ from tokenlight.views.html import document
 from tokenlight.views.layout import notes_of, shared_notes
 
 VIEWS = ("table.md", "table.tex", "table.csv", "report.html", "bad_rows.jsonl")  # files that `write_views` writes
-EVERYTHING_GONE = (
-    "At the right end hardly a word is left, yet the model still answers: a text of nothing but masks is an input too, "
-    "and the model has an opinion on it. So curves may turn there; their first half says more about the methods."
+CURVE_END_NOTE = (
+    "At the right end almost all words are removed, yet the model still predicts something, even for a text of mask "
+    "tokens alone. So curves may change direction there; compare the methods on the first half."
 )
 STYLE = f"""
 body {{ max-width: 72rem }}
@@ -73,7 +73,7 @@ def write_views(table: Table, folder: Path, examples: Sequence[Sequence[Explanat
 
 
 def report(table: Table, examples: Sequence[Sequence[Explanation]]) -> str:
-    """The page."""
+    """The HTML page of a benchmark run."""
     styles = styles_of([line.label for line in table.methods], [line.label for line in table.controls])
     title = "Which explanation can you trust?"
     sections = [
@@ -123,12 +123,14 @@ def charts(table: Table, styles: Mapping[str, LineStyle]) -> str:
     if not table.panels:
         return ""
     titles = {line.label: line.title for line in table.lines}
-    drawn = "".join(chart(panel, styles, titles) for panel in table.panels)
+    charts_html = "".join(chart(panel, styles, titles) for panel in table.panels)
     lines = "".join(f"<span>{sample(style)}{escape(titles[label])}</span>" for label, style in styles.items())
     return (
-        f'<section class="curves"><h2>Curves</h2><div class="charts">{drawn}</div><div class="lines">{lines}</div>'
-        '<p class="keys">p is the probability of what was explained on the whole input, p_k on the changed one. '
-        f"Lines are means over texts, shades their 95 % intervals point by point, {INTERVALS}. {EVERYTHING_GONE}</p>"
+        f'<section class="curves"><h2>Curves</h2><div class="charts">{charts_html}</div>'
+        f'<div class="lines">{lines}</div>'
+        '<p class="keys">p is the probability of the target on the whole input, p_k on the changed one. '
+        f"Lines are means over texts, shaded areas their 95 % intervals at each point, {INTERVALS}. "
+        f"{CURVE_END_NOTE}</p>"
         "</section>"
     )
 

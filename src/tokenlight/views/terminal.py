@@ -78,7 +78,7 @@ def print_notes(notes: Iterable[str], console: Console) -> None:
 
 
 def has_shades(console: Console) -> bool:
-    """NO_COLOR leaves a terminal its color system, and takes the colors away when something is printed."""
+    """NO_COLOR leaves a terminal its color system, and removes the colors when something is printed."""
     return console.color_system is not None and not console.no_color
 
 

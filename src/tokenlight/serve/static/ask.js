@@ -1,7 +1,7 @@
 // The input: text, prediction, target and foil.
 import { predict, wasCancelled } from "./api.js";
 import { answerOf, promptOf } from "./conversation.js";
-import { byId, el, isSend, later, percent } from "./dom.js";
+import { byId, debounce, el, isSend, percent } from "./dom.js";
 import { same } from "./state.js";
 
 const MAX_CHOICES = 10;
@@ -42,7 +42,7 @@ export function mountAsk(app) {
 
   mountOthers(app);
   const ask = createPredicting(app);
-  const soon = later(250, ask);
+  const soon = debounce(250, ask);
   store.listen((state, changed) => {
     for (const [name, field] of Object.entries(fields)) if (field.value !== state[name]) field.value = state[name];
     const outdated = ["text", "second", "system", "turns", "passages"].some((part) => changed.has(part));

@@ -23,8 +23,8 @@ export function byId(id) {
   return document.getElementById(id);
 }
 
-/** Debounce: the call runs when there was no other for `milliseconds`. */
-export function later(milliseconds, call) {
+/** Debounce: run `call` once no further call was made for `milliseconds`. */
+export function debounce(milliseconds, call) {
   let timer = null;
   return (...values) => {
     clearTimeout(timer);
@@ -32,7 +32,7 @@ export function later(milliseconds, call) {
   };
 }
 
-/** Announce a text to screen readers; it is also visible elsewhere. */
+/** Announce a text to screen readers; the page also shows it. */
 export function announce(text) {
   byId("status").textContent = text;
 }

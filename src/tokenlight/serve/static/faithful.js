@@ -8,7 +8,7 @@ import { same } from "./state.js";
 
 const CONTROLS = { random: "at random", erasure: "by erasure" };
 const COLORS = 10; // curve-0 to curve-9 in style.css
-const AXIS = { horizontal: "share of the tokens taken away", vertical: "probability of the target" };
+const AXIS = { horizontal: "share of tokens removed", vertical: "probability of the target" };
 
 export function mountFaithful(app) {
   const { store } = app;
@@ -136,23 +136,23 @@ function linesOf(app, events) {
 
 /** A note on curves that rise again, and on the noise of a single text. */
 function noteOf({ shares, probabilities }) {
-  const left = shares.at(-1) > 0.999 ? ` the target still has ${percent(probabilities.at(-1))}.` : " it still answers.";
+  const left = shares.at(-1) > 0.999 ? ` the target still has ${percent(probabilities.at(-1))}.` : " the model still predicts something.";
   return (
-    `At the right end nothing of the text is left for the model, and${left} A text without words is an input, too, and ` +
-    "the model has an opinion on it: curves may climb back towards that. One text is also noisy; the benchmark " +
-    "(tokenlight bench) takes the mean over many."
+    `At the right end the whole text is removed, and${left} A model also predicts something for a text without words, so ` +
+    "curves may rise again towards that value. A single text is noisy; the benchmark (tokenlight bench) takes the mean " +
+    "over many."
   );
 }
 
-/** "25 % away: AttnLRP 0.812, at random 0.930" */
+/** "25 % removed: AttnLRP 0.812, at random 0.930" */
 function spoken(lines, point) {
   const values = lines.map((line) => `${line.title} ${line.probabilities[point].toFixed(3)}`);
-  return `${Math.round(lines[0].shares[point] * 100)} % away: ${values.join(", ")}`;
+  return `${Math.round(lines[0].shares[point] * 100)} % removed: ${values.join(", ")}`;
 }
 
 /** A table of all lines, the best first; it is also the legend. */
 function drawTable(lines, point) {
-  const share = point === null ? "" : `${Math.round(lines[0].shares[point] * 100)} % away`;
+  const share = point === null ? "" : `${Math.round(lines[0].shares[point] * 100)} % removed`;
   const head = ["", "AOPC", "log-odds", share].map((name) => el("th", { scope: "col" }, name));
   const rows = [...lines].sort((a, b) => b.aopc - a.aopc).map((line) => tableRow(line, point));
   byId("curves-table").replaceChildren(el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows));

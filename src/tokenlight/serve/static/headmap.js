@@ -1,7 +1,7 @@
 // The head map: the role of every attention head, and its strength for relevance.
 import { drawArcs } from "./arcs.js";
 import { attention, wasCancelled } from "./api.js";
-import { byId, el, later } from "./dom.js";
+import { byId, debounce, el } from "./dom.js";
 import { roveGrid } from "./roving.js";
 import { same } from "./state.js";
 
@@ -156,7 +156,7 @@ function mountLooking(app, rows) {
   const known = new Map(); // head and question -> response
   let running = null;
   let shown = null;
-  const look = later(40, async (layer, head) => {
+  const look = debounce(40, async (layer, head) => {
     const question = app.results.question();
     const key = JSON.stringify([layer, head, question]);
     if (!question || key === shown) return;

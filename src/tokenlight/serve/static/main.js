@@ -4,7 +4,7 @@ import { explainAnswer, getModel } from "./api.js";
 import { mountAsk } from "./ask.js";
 import { mountCompare } from "./compare.js";
 import { mountConversation } from "./conversation.js";
-import { bringIntoView, byId, later } from "./dom.js";
+import { bringIntoView, byId, debounce } from "./dom.js";
 import { mountFaithful } from "./faithful.js";
 import { mountHeadMap } from "./headmap.js";
 import { mountLayers } from "./layers.js";
@@ -75,7 +75,7 @@ function startingState(model) {
 /** Once there are results, run again after every change except of the text. */
 function followChanges(app) {
   const parts = ["methods", "target", "foil", "position", "heads", "mapForAll", "part"];
-  const runSoon = later(CHANGE_DELAY, () => app.results.question() && app.store.get().text.trim() && app.results.run());
+  const runSoon = debounce(CHANGE_DELAY, () => app.results.question() && app.store.get().text.trim() && app.results.run());
   app.store.listen((_, changed) => parts.some((part) => changed.has(part)) && runSoon());
   const answerParts = ["methods", "heads", "mapForAll"];
   app.store.listen((state, changed) => {
@@ -86,7 +86,7 @@ function followChanges(app) {
 /** Keep the state in the address; reload the page if the address is changed by hand. */
 function followLink(app) {
   let ownHash = location.hash;
-  const write = later(200, (state) => {
+  const write = debounce(200, (state) => {
     ownHash = toHash(state, app.model);
     history.replaceState(null, "", ownHash);
   });

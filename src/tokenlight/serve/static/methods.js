@@ -2,8 +2,8 @@
 import { byId, el } from "./dom.js";
 
 export function mountMethods(app) {
-  const schools = Map.groupBy(app.model.methods, (method) => method.school);
-  byId("methods").replaceChildren(...[...schools].map(([school, methods]) => schoolBox(app, school, methods)));
+  const groups = Map.groupBy(app.model.methods, (method) => method.group);
+  byId("methods").replaceChildren(...[...groups].map(([group, methods]) => groupBox(app, group, methods)));
   byId("methods-default").addEventListener("click", () => app.store.change({ methods: app.model.default_methods }));
   byId("methods-none").addEventListener("click", () => app.store.change({ methods: [] }));
   app.store.listen((_, changed) => changed.has("methods") && drawChosen(app));
@@ -19,10 +19,10 @@ export function titles(app) {
   return Object.fromEntries(app.model.methods.map((method) => [method.name, method.title]));
 }
 
-function schoolBox(app, school, methods) {
+function groupBox(app, group, methods) {
   const chosen = el("span", { class: "chosen" });
-  const summary = el("summary", {}, el("span", { class: "school" }, school), chosen);
-  return el("details", { "data-school": school }, summary, ...methods.map((method) => methodRow(app, method)));
+  const summary = el("summary", {}, el("span", { class: "group" }, group), chosen);
+  return el("details", { "data-group": group }, summary, ...methods.map((method) => methodRow(app, method)));
 }
 
 function methodRow(app, method) {
@@ -49,9 +49,9 @@ function inOrder(app, names) {
 function drawChosen(app) {
   const { methods } = app.store.get();
   for (const box of byId("methods").querySelectorAll("input")) box.checked = methods.includes(box.value);
-  for (const school of byId("methods").querySelectorAll("details")) {
-    const checked = [...school.querySelectorAll("input:checked")].map((box) => titleOf(app, box.value));
-    school.querySelector(".chosen").textContent = checked.join(", ");
+  for (const group of byId("methods").querySelectorAll("details")) {
+    const checked = [...group.querySelectorAll("input:checked")].map((box) => titleOf(app, box.value));
+    group.querySelector(".chosen").textContent = checked.join(", ");
   }
   byId("methods-count").textContent = `${methods.length} of ${app.model.methods.length} chosen`;
 }

@@ -1,6 +1,6 @@
 // Removes the top words of a method and shows the new prediction.
 import { remove, wasCancelled } from "./api.js";
-import { byId, el, fillSelect, later, percent } from "./dom.js";
+import { byId, debounce, el, fillSelect, percent } from "./dom.js";
 import { titleOf } from "./methods.js";
 import { same } from "./state.js";
 
@@ -10,7 +10,7 @@ export function mountRemoval(app) {
   let lastRequest = null; // whose response is shown
   let running = null;
 
-  const ask = later(60, async (removed, words) => {
+  const ask = debounce(60, async (removed, words) => {
     const question = app.results.question();
     const now = [question, removed, app.store.get().perturbation];
     if (!question || same(now, lastRequest)) return;

@@ -23,7 +23,7 @@ export const EMPTY = {
   difference: null, // [first, second] method
 };
 
-/** A store of the state; listeners are called with the changed parts. */
+/** A store of the state; listeners are called with the state and the set of changed keys. */
 export function createStore(initial) {
   let state = { ...EMPTY, ...initial };
   const listeners = [];
@@ -45,20 +45,20 @@ export function same(a, b) {
 /** "#t=A+charming+journey.&m=lrp.mask_lrp&h=.paper" */
 export function toHash(state, model) {
   const parts = new URLSearchParams();
-  const put = (name, value, empty) => same(value, empty) || parts.set(name, value);
-  put("t", state.text, "");
-  put("s", state.second, "");
+  const setUnlessDefault = (name, value, empty) => same(value, empty) || parts.set(name, value);
+  setUnlessDefault("t", state.text, "");
+  setUnlessDefault("s", state.second, "");
   for (const [name, key] of Object.entries(JSON_PARTS)) {
     if (!same(state[key], EMPTY[key])) parts.set(name, JSON.stringify(state[key]));
   }
-  put("m", state.methods.join("."), "");
+  setUnlessDefault("m", state.methods.join("."), "");
   const preset = model.masks.find((mask) => same(mask.lit, state.heads));
   if (state.heads) parts.set("h", preset ? `.${preset.name}` : headsToText(state.heads));
-  put("a", state.mapForAll ? "1" : "", "");
-  put("u", state.unit, EMPTY.unit);
-  put("l", state.layers ?? "", "");
-  put("c", state.curves ? "1" : "", "");
-  put("r", state.perturbation ?? "", "");
+  setUnlessDefault("a", state.mapForAll ? "1" : "", "");
+  setUnlessDefault("u", state.unit, EMPTY.unit);
+  setUnlessDefault("l", state.layers ?? "", "");
+  setUnlessDefault("c", state.curves ? "1" : "", "");
+  setUnlessDefault("r", state.perturbation ?? "", "");
   if (state.edited !== null) parts.set("e", state.edited);
   if (state.difference) parts.set("d", state.difference.join("."));
   return `#${parts}`;
@@ -75,7 +75,7 @@ export function fromHash(hash, model) {
   const known = new Set(model.methods.filter((method) => method.available).map((method) => method.name));
   const names = (text) => (text ?? "").split(".").filter((name) => known.has(name));
   const state = { text: parts.get("t") ?? "", second: parts.get("s") ?? "" };
-  for (const [name, key] of Object.entries(JSON_PARTS)) state[key] = parsed(parts.get(name), FITTING[key]) ?? EMPTY[key];
+  for (const [name, key] of Object.entries(JSON_PARTS)) state[key] = parseValid(parts.get(name), VALIDATORS[key]) ?? EMPTY[key];
   if (!model.asks.position) state.position = null;
   if (!model.writes) Object.assign(state, { system: null, turns: [], passages: [], answer: null, part: null });
   if (!model.chats) Object.assign(state, { system: null, turns: [] });
@@ -95,24 +95,24 @@ export function fromHash(hash, model) {
 }
 
 const isIndex = (value) => Number.isSafeInteger(value) && value >= 0;
-const isPick = (value) => isIndex(value) || typeof value === "string" || isSpan(value?.span);
+const isTarget = (value) => isIndex(value) || typeof value === "string" || isSpan(value?.span);
 const isSpan = (value) => Array.isArray(value) && value.length === 2 && value.every(isIndex);
 const isText = (value) => typeof value === "string";
 const isTurn = (value) => ["user", "assistant"].includes(value?.role) && isText(value.content);
 const isIds = (value) => value === null || (Array.isArray(value) && value.every(isIndex));
 const isAnswer = (value) => isText(value?.text) && isIds(value.ids);
 const isWriting = (value) => isIndex(value?.tokens) && value.temperature >= 0 && isIndex(value.seed);
-const areAll = (fits) => (value) => Array.isArray(value) && value.every(fits);
-const FITTING = {
-  ...{ target: isPick, foil: isPick, position: isIndex, system: isText, turns: areAll(isTurn) },
-  ...{ passages: areAll(isText), answer: isAnswer, part: isSpan, writing: isWriting },
+const everyItem = (isValid) => (value) => Array.isArray(value) && value.every(isValid);
+const VALIDATORS = {
+  ...{ target: isTarget, foil: isTarget, position: isIndex, system: isText, turns: everyItem(isTurn) },
+  ...{ passages: everyItem(isText), answer: isAnswer, part: isSpan, writing: isWriting },
 };
 
 /** The JSON value, or null if it is invalid. */
-function parsed(text, fits) {
+function parseValid(text, isValid) {
   try {
     const value = JSON.parse(text);
-    return fits(value) ? value : null;
+    return isValid(value) ? value : null;
   } catch {
     return null;
   }
