@@ -43,6 +43,7 @@ def test_a_link_brings_everything_back(window: Any, served: Served, page: Any) -
     page.locator('.head[data-layer="3"][data-head="5"]').click()
     page.get_by_label("sub-words").check()
     page.select_option("#layers-method", "attcat")
+    expect(page.locator(".layer-grid")).to_be_visible()  # it pushes the buttons below it down
     page.select_option("#first-method", "attcat")
     page.select_option("#second-method", "mask_lrp")
     page.click("#edit")

@@ -99,6 +99,9 @@ def test_the_page_never_scrolls_horizontally(chromium: Any, served: Served, size
         explain(page, methods=MANY)
         page.select_option("#layers-method", "attcat")
         page.locator(".head").nth(2).hover()
+        # Both push the button down: between the press and the release of the mouse, that would lose the click.
+        expect(page.locator(".layer-grid")).to_be_visible()
+        expect(page.locator("svg.arcs")).to_be_visible()
         page.click("#measure")
         expect(page.locator("#curves-table tbody tr")).to_have_count(len(MANY) + 2)
         page.select_option("#first-method", "attcat")
