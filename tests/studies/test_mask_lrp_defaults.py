@@ -11,9 +11,20 @@ import torch
 
 import tokenlight as tl
 from studies.layer_masks import random_in_each_layer, strongest_in_each_layer
-from studies.mask_lrp_defaults import ALL, Setting, main, make_lines, measure, perturbation_for, select_settings
+from studies.mask_lrp_defaults import (
+    ALL,
+    DELETES,
+    PADS,
+    Setting,
+    main,
+    make_lines,
+    measure,
+    perturbation_for,
+    select_settings,
+)
 from tests.tokenizers_ import explainer_for
 from tokenlight.heads.statistics import HeadStatistics
+from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.model.config import layers_and_heads
 
 HITS = torch.tensor([[[9, 1, 5, 3], [0, 2, 8, 4]]])  # [relation, layer, head] of 10 pairs
@@ -110,15 +121,15 @@ def test_chosen_settings_bring_those_that_they_are_compared_with():
 
 
 @pytest.mark.parametrize(
-    ("family", "task", "removal"),
+    ("family", "task", "expected"),
     [
-        ("bert", "text-classification", "replace"),
-        ("llama", "text-classification", "delete"),  # finds the end of a text by its padding
-        ("llama", "text-generation", "delete"),
+        ("bert", "text-classification", PADS),
+        ("llama", "text-classification", DELETES),  # finds the end of a text by its padding
+        ("llama", "text-generation", DELETES),
     ],
 )
-def test_tokens_are_replaced_by_padding_only_where_that_is_no_signal(family: str, task: str, removal: str):
-    assert perturbation_for(explainer_for(family, task)).removal == removal
+def test_tokens_are_replaced_by_padding_only_where_that_is_no_signal(family: str, task: str, expected: Perturbation):
+    assert perturbation_for(explainer_for(family, task)) == expected
 
 
 def test_a_language_model_is_explained_by_its_next_token(tmp_path: Path):
