@@ -292,3 +292,17 @@ def test_a_model_that_does_not_run_on_the_probes_is_refused_with_its_own_error()
     model = tiny_model("prophetnet", "text-generation")
     with pytest.raises(UnsupportedModelError, match="does not run on a text of 4 or 7 tokens"):
         tl.attribute(model, models.ids(), method="gradient_x_input", target=7)
+
+
+def test_a_model_that_cannot_be_compared_with_its_instrumented_copy_is_named(monkeypatch):
+    model = models.make("bert", "text-classification", torch.float32)
+    forward = behavior_probes.private_copy
+
+    def without_kernel(original, **settings):
+        copied = forward(original, **settings)
+        monkeypatch.setattr(copied, "forward", lambda **inputs: torch.ones(1) @ torch.ones(2))
+        return copied
+
+    monkeypatch.setattr(behavior_probes, "private_copy", without_kernel)
+    with pytest.warns(RuntimeWarning, match=r"BertForSequenceClassification as loaded does not run .* not be compared"):
+        assert not behavior_probes.behavior_of(model).equal_lengths

@@ -5,6 +5,7 @@ with a longer one, where its output must be the same as alone; and the user's mo
 the instrumented one.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -147,7 +148,7 @@ def refuse_other_outputs(instrumented: InstrumentedModel, batch: Batch, alone: A
 
 
 def original_output(instrumented: InstrumentedModel, batch: Batch) -> Any:
-    """The output of the user's model as loaded; None where it does not run on few tokens or in this precision."""
+    """The output of the user's model as loaded; None, with a warning, if it does not run on a short text."""
     try:
         copy = private_copy(instrumented.original, own_experts=True)
         with torch.no_grad(), KeepDouble() if instrumented.dtype == torch.float64 else nullcontext():
@@ -155,6 +156,13 @@ def original_output(instrumented: InstrumentedModel, batch: Batch) -> Any:
     except Exception as error:
         if is_out_of_memory(error):
             raise
+        warnings.warn(
+            f"{type(instrumented.model).__name__} as loaded does not run on a text of {SHORT} tokens "
+            f"({type(error).__name__}: {error}), so the outputs of the instrumented model could not be compared with "
+            "its own",
+            RuntimeWarning,
+            stacklevel=2,
+        )
         return None
 
 
