@@ -17,7 +17,7 @@ from torch import Tensor
 
 import tokenlight as tl
 from tokenlight.bench.benchmark import CHUNK_ROWS
-from tokenlight.bench.measure import MeasuringPlan, measure_chunk
+from tokenlight.bench.measure_chunk import MeasuringPlan, measure_chunk
 from tokenlight.bench.protocol import clean
 from tokenlight.data.data_source import DataSource
 from tokenlight.data.examples import Example, split_into_chunks

@@ -43,7 +43,7 @@ from tokenlight.heads.parses import spacy_parses
 from tokenlight.heads.statistics import HeadStatistics
 from tokenlight.metrics.evaluate import evaluate
 from tokenlight.metrics.perturbation import Perturbation
-from tokenlight.model.identity import fingerprint
+from tokenlight.model.fingerprint import fingerprint
 from tokenlight.text.tokenized_text import Text, parts
 
 PADS = Perturbation(removal="pad")

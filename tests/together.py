@@ -7,7 +7,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from tests import models
-from tokenlight.explain.attribute import raw_batch
+from tokenlight.explain.attribute_ids import raw_batch
 from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.plan import plan_passes
 from tokenlight.methods import METHODS, Attribution

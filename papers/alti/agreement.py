@@ -13,7 +13,8 @@ from typing import Any, Literal
 import tokenlight as tl
 from tokenlight.data.examples import MASK_MARK
 from tokenlight.data.subject_verb import AgreementCase, lgd_rows
-from tokenlight.tasks.mixins import Labeled, Positioned
+from tokenlight.tasks.labels import Labeled
+from tokenlight.tasks.positions import Positioned
 from tokenlight.text.tokenized_text import TokenizedText
 
 NUMBERS = ("singular", "plural")

@@ -8,7 +8,7 @@ import tokenlight as tl
 from tokenlight.bench.cases import mark
 from tokenlight.data.examples import BadRow, Example, fill_mask, reason_unsuitable
 from tokenlight.data.read import read_examples
-from tokenlight.tasks.mixins import token_index
+from tokenlight.tasks.vocabulary import token_index
 from tokenlight.text.tokenize import encode
 from tokenlight.text.tokenized_text import Gap
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tokenlight.corpus.settings import CorpusSettings
     from tokenlight.data.data_source import DataSource
     from tokenlight.data.examples import Example
-    from tokenlight.explain.attribute import attribute
+    from tokenlight.explain.attribute_ids import attribute
     from tokenlight.explain.explainer import Explainer
     from tokenlight.explain.external_scores import from_scores
     from tokenlight.explain.load import load
@@ -73,7 +73,7 @@ _PLACES = {
     "UnsupportedModelError": "common.errors:UnsupportedModelError",
     "Word": "results.explanation:Word",
     "Workers": "runs.workers:Workers",
-    "attribute": "explain.attribute:attribute",
+    "attribute": "explain.attribute_ids:attribute",
     "benchmark": "bench.benchmark:bench",
     "calibrate": "calibration.calibrate:calibrate",
     "evaluate": "metrics.evaluate:evaluate",

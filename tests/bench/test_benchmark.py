@@ -16,7 +16,7 @@ import tokenlight as tl
 from tests.copies import run_killed
 from tests.tokenizers_ import explainer_for
 from tokenlight.bench import benchmark as run
-from tokenlight.bench import measure as bench_measure
+from tokenlight.bench import measure_chunk as bench_measure
 from tokenlight.bench.benchmark import bench
 from tokenlight.bench.cases import select_cases
 from tokenlight.bench.protocol import Protocol, clean

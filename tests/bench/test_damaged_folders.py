@@ -9,7 +9,8 @@ import pytest
 
 from tests.cli.test_explain import fail
 from tests.tokenizers_ import explainer_for
-from tokenlight.bench import benchmark, measure
+from tokenlight.bench import benchmark
+from tokenlight.bench import measure_chunk as module
 from tokenlight.bench.benchmark import bench
 from tokenlight.bench.tabulate import read_table
 from tokenlight.runs.run_folder import Journal
@@ -64,13 +65,13 @@ def folder(finished, tmp_path) -> Path:
 def measured(monkeypatch) -> list[int]:
     """The rows that are measured from now on, in the methods' stage and in that of the inverse."""
     rows: list[int] = []
-    real = measure.measure_chunk
+    real = module.measure_chunk
 
     def measure_chunk(plan: Any, part: Any) -> Any:
         rows.extend(number for number, _ in part.rows)
         return real(plan, part)
 
-    monkeypatch.setattr(measure, "measure_chunk", measure_chunk)
+    monkeypatch.setattr(module, "measure_chunk", measure_chunk)
     return rows
 
 

@@ -30,7 +30,7 @@ from tokenlight.heads.mask import HeadMask
 from tokenlight.methods import METHODS
 from tokenlight.metrics.perturbation import Perturbation, remove_tokens
 from tokenlight.metrics.probability import log_probabilities, make_changed_input
-from tokenlight.model.identity import fingerprint
+from tokenlight.model.fingerprint import fingerprint
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.tasks.targets import ResolvedTarget
 from tokenlight.views.heads import calibration_sentence

@@ -19,7 +19,7 @@ from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig
 from tokenlight.record.recorder import DEFAULT_RECORD_OPTIONS, RecordOptions
 from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
-from tokenlight.text.removal import MOST, NONE, ROUND, Contexts
+from tokenlight.text.context_draws import MOST, NONE, ROUND, Contexts
 
 PAD = 1
 COUNT = 6
@@ -259,7 +259,7 @@ def test_tokens_that_the_target_reads_are_never_removed():
 
 
 def question(model: Any, ids: torch.Tensor, target: Any) -> Any:
-    from tokenlight.explain.attribute import raw_batch
+    from tokenlight.explain.attribute_ids import raw_batch
     from tokenlight.model.instrumented import InstrumentedModel
     from tokenlight.record.recorder import record
     from tokenlight.tasks import task_of

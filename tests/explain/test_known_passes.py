@@ -8,7 +8,7 @@ from tests import models
 from tests.rounding import assert_near
 from tests.tokenizers_ import explainer_for
 from tokenlight.common.progress import on_forward_pass
-from tokenlight.explain.attribute import attribute_ids
+from tokenlight.explain.attribute_ids import attribute_ids
 from tokenlight.explain.options import RunOptions
 from tokenlight.methods import METHODS
 from tokenlight.methods.config import MethodConfig

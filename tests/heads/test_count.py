@@ -23,7 +23,7 @@ from tokenlight.heads.count import align, count_heads
 from tokenlight.heads.mask import HeadMask, choose_heads, roles
 from tokenlight.heads.parses import Parse, ParsedWord, conllu_parses, spacy_parses
 from tokenlight.heads.statistics import RELATIONS, HeadStatistics
-from tokenlight.model.identity import fingerprint, same_model
+from tokenlight.model.fingerprint import fingerprint, same_model
 from tokenlight.text.tokenize import encode
 
 NUMBERS = {label: i for i, labels in enumerate(RELATIONS.values()) for label in labels}

@@ -21,8 +21,8 @@ from tokenlight.methods.gradients import quadrature_rule
 from tokenlight.model import block_structure
 from tokenlight.model.capture import state_out
 from tokenlight.model.instrumented import InstrumentedModel
+from tokenlight.record.probe import Probe
 from tokenlight.record.recorder import record
-from tokenlight.record.scorer import Probe
 from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.batch import Batch
 

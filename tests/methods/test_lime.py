@@ -13,7 +13,7 @@ from tests import models
 from tests.rounding import assert_near
 from tests.tokenizers_ import explainer_for
 from tokenlight.methods.lime import sample_sets, weighted_ridge
-from tokenlight.text import removal
+from tokenlight.text import context_draws
 
 SAMPLES, PAD = 40, models.SMALL["pad_token_id"]
 
@@ -68,7 +68,7 @@ CASES: dict[str, tuple[Any, Any, Any]] = {  # model, target, what is fitted
 def test_weights_equal_the_transcription(case):
     make, target, outcome = CASES[case]
     model, ids = make(), models.ids(1, 5)
-    present = sample_sets(5, SAMPLES, removal.of_text(ids[0], 3)).numpy()
+    present = sample_sets(5, SAMPLES, context_draws.of_text(ids[0], 3)).numpy()
     eager = copy.deepcopy(model)
     eager.set_attn_implementation("eager")
     with torch.no_grad():
@@ -103,7 +103,7 @@ def test_a_word_is_removed_as_a_whole():
     words = [word for word in explanation.words() if not word.special]
     assert max(len(word.tokens) for word in words) > 1
     tokenized_text = explainer.encode([text])[0]
-    present = sample_sets(len(words), SAMPLES, removal.of_text(torch.tensor(tokenized_text.input_ids), 0))
+    present = sample_sets(len(words), SAMPLES, context_draws.of_text(torch.tensor(tokenized_text.input_ids), 0))
     ids = torch.tensor(tokenized_text.input_ids).repeat(SAMPLES, 1)
     for number, word in enumerate(words):
         ids[:, word.tokens] = torch.where(

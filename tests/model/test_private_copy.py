@@ -12,7 +12,7 @@ from tests import models
 from tests.together import together
 from tests.tokenizers_ import explainer_for
 from tokenlight.explain.memory import Shape
-from tokenlight.model.identity import fingerprint
+from tokenlight.model.fingerprint import fingerprint
 from tokenlight.model.instrumentation_cache import CACHE
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.recorder import DEFAULT_RECORD_OPTIONS, RecordOptions

@@ -20,8 +20,8 @@ from tokenlight.model import block_structure
 from tokenlight.model.capture import Capture, CaptureSpec
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.pass_spec import PassSpec
+from tokenlight.record.probe import Probe
 from tokenlight.record.recorder import RecordOptions, record
-from tokenlight.record.scorer import Probe
 from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.batch import Batch
 

@@ -17,7 +17,7 @@ from tests.tokenizers_ import explainer_for
 from tokenlight import rules
 from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.diagnostics.tiny_models import tiny_model
-from tokenlight.rules.rule import Keeps, kept_by
+from tokenlight.rules.keeps import Keeps, kept_by
 from tokenlight.rules.tables import ALPHA_BETA, ATTN_LRP, LRP, ZPLUS
 
 

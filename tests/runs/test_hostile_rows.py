@@ -17,7 +17,7 @@ import tokenlight as tl
 from tests.as_ours import as_ours
 from tests.rounding import assert_near
 from tests.tokenizers_ import model_for, tokenizer_for
-from tokenlight.bench import benchmark, measure
+from tokenlight.bench import benchmark, measure_chunk
 from tokenlight.bench import cases as cases_of
 from tokenlight.bench.cases import select_cases
 from tokenlight.bench.protocol import Protocol
@@ -287,14 +287,14 @@ def test_what_no_row_is_to_blame_for_ends_the_run(error, tmp_path, monkeypatch):
 
 def test_a_row_that_only_one_method_fails_on_is_measured_by_none(tmp_path, monkeypatch):
     """The control of the best method is measured without the others: there, the row is left out as well."""
-    real = measure.explain
+    real = measure_chunk.explain
 
     def explain(plan: Any, model: Any, targets: Any, foils: Any) -> Any:
         if "attn_lrp" in model.method_configs and any("movie 2" in row.text for row in model.tokenized_texts):
             raise RefusedValue("attn_lrp fails")
         return real(plan, model, targets, foils)
 
-    monkeypatch.setattr(measure, "explain", as_ours(explain))
+    monkeypatch.setattr(measure_chunk, "explain", as_ours(explain))
     methods, settings = [METHOD, "attn_lrp"], {"output": tmp_path, "progress": False, "erasure": False}
     monkeypatch.setattr(benchmark, "best_method", lambda folder: METHOD)
     table = tl.benchmark(explainer_for("text-classification"), TEXTS[:4], methods, ["aopc"], **settings)
@@ -304,7 +304,7 @@ def test_a_row_that_only_one_method_fails_on_is_measured_by_none(tmp_path, monke
 
 
 def test_a_number_that_no_journal_can_hold_is_refused_for_its_row_alone(tmp_path, monkeypatch):
-    real = measure.measure_cases
+    real = measure_chunk.measure_cases
 
     def measure_cases(plan: Any, model: Any, cases: Any, explained: Any) -> Any:
         found = real(plan, model, cases, explained)
@@ -313,7 +313,7 @@ def test_a_number_that_no_journal_can_hold_is_refused_for_its_row_alone(tmp_path
             for one, row in zip(found, model.tokenized_texts, strict=True)
         ]
 
-    monkeypatch.setattr(measure, "measure_cases", measure_cases)
+    monkeypatch.setattr(measure_chunk, "measure_cases", measure_cases)
     settings: dict[str, Any] = {"output": tmp_path, "progress": False, "erasure": False}
     table = tl.benchmark(explainer_for("text-classification"), TEXTS[:3], [METHOD], ["aopc"], **settings)
     assert table.run.examples == 2

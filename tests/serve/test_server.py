@@ -141,7 +141,7 @@ def begin():
 @pytest.fixture
 def many_passes(monkeypatch) -> None:
     """Erasure takes as many as there are tokens."""
-    monkeypatch.setattr("tokenlight.methods.perturbation.CHUNK", 1)
+    monkeypatch.setattr("tokenlight.methods.erasure.CHUNK", 1)
 
 
 @pytest.mark.usefixtures("many_passes")

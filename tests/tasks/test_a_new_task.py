@@ -11,7 +11,7 @@ from tests.serving import in_process
 from tests.tokenizers_ import tokenizer_for
 from tokenlight import tasks
 from tokenlight.tasks import register
-from tokenlight.tasks.mixins import Labeled
+from tokenlight.tasks.labels import Labeled
 from tokenlight.tasks.targets import TargetSpec
 from tokenlight.text.tokenized_text import Text
 

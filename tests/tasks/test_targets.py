@@ -11,9 +11,10 @@ import tokenlight as tl
 from tests import models
 from tests.rounding import assert_near, tolerance
 from tests.tokenizers_ import LABELS, byte_bpe, explainer_for, metaspace_bpe, model_for, unigram, wordpiece
-from tokenlight.tasks.mixins import read_labels, token_index
+from tokenlight.tasks.labels import read_labels
 from tokenlight.tasks.question_answering import answer_span, best_span
 from tokenlight.tasks.targets import ResolvedTarget
+from tokenlight.tasks.vocabulary import token_index
 
 NEAR = tolerance(torch.float32, 5.0, operations=200)  # between two forward passes; logits are numbers up to 5
 TEXT = "it is a good movie"

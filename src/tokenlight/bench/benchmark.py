@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
-from tokenlight.bench.measure import EXAMPLES_FILE, MeasuringPlan, keep_examples, read_kept_examples
+from tokenlight.bench.measure_chunk import EXAMPLES_FILE, MeasuringPlan, keep_examples, read_kept_examples
 from tokenlight.bench.protocol import Protocol
 from tokenlight.bench.protocol import protocol as find_protocol
 from tokenlight.bench.stored_results import FORMAT, VERSION

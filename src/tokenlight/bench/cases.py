@@ -17,7 +17,7 @@ from tokenlight.explain.resolve import answer_ids
 from tokenlight.methods.config import MethodConfig
 from tokenlight.metrics.perturbation import removable_units
 from tokenlight.model.instrumented import InstrumentedModel
-from tokenlight.runs.halving import isolate_failures
+from tokenlight.runs.isolate_failures import isolate_failures
 from tokenlight.runs.run_folder import Record
 from tokenlight.tasks.selectors import OutputSelector
 from tokenlight.tasks.targets import BatchTarget, ResolvedTarget, TargetSpec, selected_indices, span_indices

@@ -33,7 +33,7 @@ from tokenlight.metrics.evaluate import Measure, evaluate
 from tokenlight.metrics.perturbation import Perturbation, removable_units
 from tokenlight.metrics.probability import complete_targets
 from tokenlight.model.config import layers_and_heads
-from tokenlight.model.identity import fingerprint
+from tokenlight.model.fingerprint import fingerprint
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.results.explanation import Explanation
 from tokenlight.runs.model_hash import hash_model

@@ -94,7 +94,7 @@ def bench(
     workers: WorkersOption = None,
 ) -> None:
     """Compare methods by metrics on a model and data. The same command continues a run that was stopped."""
-    from tokenlight.bench.measure import read_kept_examples
+    from tokenlight.bench.measure_chunk import read_kept_examples
     from tokenlight.bench.tabulate import read_table
     from tokenlight.data.data_source import DataSource
     from tokenlight.views.benchmark_report import write_views

@@ -15,4 +15,6 @@ def check_quantity(quantity: str) -> None:
 
 
 BadRows = Literal["skip", "refuse"]
-RemovalName = Literal["delete", "pad", "mask"]  # how tokens are removed
+Removal = Literal["hide", "mask", "pad", "delete"]  # how methods remove tokens; "hide": others do not attend to them
+REMOVALS: tuple[Removal, ...] = get_args(Removal)
+RemovalName = Literal["delete", "pad", "mask"]  # how metrics remove tokens from the model's input

@@ -16,7 +16,7 @@ from tokenlight.methods.config import MethodConfig
 from tokenlight.model.behavior_probes import behavior_of
 from tokenlight.results.explanation import Explanation
 from tokenlight.results.units import Passage
-from tokenlight.runs.halving import isolate_failures
+from tokenlight.runs.isolate_failures import isolate_failures
 from tokenlight.text.batch import length_batches
 from tokenlight.text.tokenized_text import TokenizedText
 

@@ -6,7 +6,7 @@ from itertools import count, islice
 from typing import Any
 
 from tokenlight.common.errors import RefusedValue
-from tokenlight.tasks.mixins import token_index
+from tokenlight.tasks.vocabulary import token_index
 from tokenlight.text.tokenized_text import Document, Text, TokenizedText
 
 MASK_MARK = "***mask***"  # placeholder for a tokenizer's mask token, as in the file of Goldberg (2019)

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from tokenlight.common.error_location import describe_error, is_refusal, message_line
 from tokenlight.common.errors import NothingToRead
 from tokenlight.diagnostics.reference_model import PlainModel, target_of
-from tokenlight.explain.attribute import attribute_ids, raw_batch
+from tokenlight.explain.attribute_ids import attribute_ids, raw_batch
 from tokenlight.explain.plan import plan_passes
 from tokenlight.methods import METHODS, Attribution
 from tokenlight.methods.config import MethodConfig

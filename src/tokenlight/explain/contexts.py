@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from tokenlight.common.errors import RefusedValue, UnsupportedModelError
+from tokenlight.common.option_values import Removal
 from tokenlight.explain.passes import run_passes
 from tokenlight.explain.plan import PassPlan
 from tokenlight.methods import Attribution
-from tokenlight.methods.perturbation import remove_tokens, replacement
+from tokenlight.methods.erasure import remove_tokens, replacement
 from tokenlight.model.behavior_probes import behavior_of
 from tokenlight.model.config import NO_PADDING, classifies, fix_positions, padding_id
 from tokenlight.model.hiding import hidden_tokens_affect_others
@@ -18,7 +19,7 @@ from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.recorder import RecordOptions
 from tokenlight.tasks.selectors import OutputSelector, repeat_selectors
 from tokenlight.text.batch import Batch
-from tokenlight.text.removal import Contexts, Removal
+from tokenlight.text.context_draws import Contexts
 
 WHOLE_TEXT_WEIGHT = 1.0  # of the whole text in the mean, where a pair of contexts has weight 1
 CONVERGED = 0.04  # of the variance of scores: then scores correlate by about 0.98 with those of more contexts

@@ -13,7 +13,7 @@ from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.pass_cache import PassMemory
 from tokenlight.record.recorder import DEFAULT_RECORD_OPTIONS, Answer, RecordOptions
 from tokenlight.text.batch import Batch
-from tokenlight.text.removal import Contexts
+from tokenlight.text.context_draws import Contexts
 
 
 def execute_plan(

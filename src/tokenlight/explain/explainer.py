@@ -11,8 +11,8 @@ from tokenlight.common.errors import RefusedValue
 from tokenlight.common.option_values import DEFAULT_QUANTITY, Quantity, check_quantity
 from tokenlight.common.progress import track
 from tokenlight.explain.assemble import Assemble, assemble_answer, assemble_explanation, subtract_foils
+from tokenlight.explain.batches import collate_requests, collate_texts, group_by_length
 from tokenlight.explain.describe import describe_in_a_line, describe_in_html
-from tokenlight.explain.encode import collate_requests, collate_texts, encode_with_documents, group_by_length
 from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.generate import AnswerLike, Generated, generate_ids
 from tokenlight.explain.memory import refuse_too_large, shape_of
@@ -31,7 +31,7 @@ from tokenlight.tasks.request import Request
 from tokenlight.tasks.targets import BatchTarget, TargetSpecs
 from tokenlight.tasks.task import Task
 from tokenlight.text.batch import Batch
-from tokenlight.text.documents import Documents
+from tokenlight.text.documents import Documents, attach_documents, documents_for
 from tokenlight.text.tokenize import Messages, Prompt, Prompts, texts_of
 from tokenlight.text.tokenized_text import Text, Texts, TokenizedText
 
@@ -207,7 +207,7 @@ class Explainer:
     ) -> dict[str, Explanation] | dict[str, list[Explanation]]:
         """Explain with methods whose options differ, under names of your own; {name: result}."""
         listed, single = texts_of(texts)
-        tokenized_texts = encode_with_documents(self.task, listed, single, documents)
+        tokenized_texts = attach_documents(self.encode(listed), documents_for(listed, single, documents))
         results = self.explain_tokenized(
             tokenized_texts, method_configs, target=target, foil=foil, run_options=run_options, resources=resources
         )
@@ -355,7 +355,7 @@ class Explainer:
         listed: Any = [answers] if single else list(answers)  # type: ignore[arg-type]
         if len(listed) != len(texts):
             raise RefusedValue(f"{len(listed)} answers for {len(texts)} prompts")
-        tokenized_texts = encode_with_documents(self.task, texts, single, documents)
+        tokenized_texts = attach_documents(self.encode(texts), documents_for(texts, single, documents))
         run_options, method_options = split_options(options)
         method_config = MethodConfig.for_model(find_method(method), method_options, self.inner, rules)
         requests = [

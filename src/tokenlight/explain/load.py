@@ -12,8 +12,8 @@ from huggingface_hub.errors import HFValidationError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
 from tokenlight.common.errors import RefusedType, RefusedValue, UnsupportedModelError
+from tokenlight.explain.checkpoint_weights import read_weights
 from tokenlight.explain.explainer import Explainer
-from tokenlight.explain.weights import read_weights
 from tokenlight.tasks import TASKS, find_task, task_of_class
 
 # Settings that say which files are read, and how: config and tokenizer are read in the same way as the weights.

@@ -25,9 +25,9 @@ from tokenlight.model.private_copy import unpacked_weights
 from tokenlight.record.pass_spec import PassSpec
 from tokenlight.record.recorder import RecordOptions
 from tokenlight.rules.custom_ops import attend, mix_values, query_key
+from tokenlight.rules.keeps import PLAIN, Keeps, kept_by
 from tokenlight.rules.mode import RuleTable
 from tokenlight.rules.ops import functions_of
-from tokenlight.rules.rule import PLAIN, Keeps, kept_by
 from tokenlight.rules.tables import TABLES
 from tokenlight.tasks import task_of_class
 from tokenlight.tasks.task import Task

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.common.errors import RefusedValue, UnsupportedModelError
+from tokenlight.explain.join_parts import as_attribution, clip_to_mask, join_parts
 from tokenlight.explain.memory import need_of_pass, shape_of
 from tokenlight.explain.plan import PassPlan
 from tokenlight.methods import METHODS, Attribution
@@ -17,6 +18,7 @@ from tokenlight.model.capture import Capture, CaptureSpec
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.pass_cache import PassMemory
 from tokenlight.record.pass_spec import Key, PassSpec
+from tokenlight.record.probe import Probe
 from tokenlight.record.query_positions import NoQueryPosition, QueryWeights
 from tokenlight.record.recorder import (
     DEFAULT_RECORD_OPTIONS,
@@ -29,7 +31,6 @@ from tokenlight.record.recorder import (
     check_fused,
     record,
 )
-from tokenlight.record.scorer import Probe
 from tokenlight.record.trace import Folding
 from tokenlight.tasks.selectors import OutputSelector
 from tokenlight.tasks.targets import BatchTarget
@@ -345,40 +346,3 @@ def describe_readers(method_configs: Sequence[MethodConfig]) -> str:
         f"{', '.join(readers)} need the tokens whose output is explained: choose a target that reads real tokens, or a "
         f"method that needs none: {', '.join(others)}"
     )
-
-
-def join_parts(
-    method_config: MethodConfig, parts: list[Attribution], signs: list[int], fused: bool, in_parts: bool
-) -> Attribution:
-    """The scores of the target's parts, added up with their signs, or stacked if they are explained one by one.
-
-    Maps of a method that does not depend on the target are the same for every part, and are not added.
-    """
-    join = stack_parts if in_parts else add_parts
-    scores = join([part.scores for part in parts], signs)
-    if not torch.isfinite(scores).all():
-        raise RefusedValue(f"method '{method_config.method.name}' gave scores that are not finite on this input")
-    extras = {name: join([part.extras[name] for part in parts], signs) for name in parts[0].extras}
-    if method_config.method.class_specific or in_parts:
-        maps = {name: join([part.maps[name] for part in parts], signs) for name in parts[0].maps}
-    else:
-        maps = parts[0].maps
-    return Attribution(scores, extras, maps, fused)
-
-
-def clip_to_mask(mask: Tensor, part: Attribution) -> Attribution:
-    """Scores of padding, and of tokens after the explained token of a continuation, are exactly 0."""
-    return replace(part, scores=torch.where(mask, part.scores.to(mask.device), 0.0))
-
-
-def add_parts(tensors: list[Tensor], signs: list[int]) -> Tensor:
-    return torch.stack([sign * tensor for sign, tensor in zip(signs, tensors, strict=True)]).sum(0)
-
-
-def stack_parts(tensors: list[Tensor], signs: list[int]) -> Tensor:
-    """[batch, part, ...]"""
-    return torch.stack([sign * tensor for sign, tensor in zip(signs, tensors, strict=True)], 1)
-
-
-def as_attribution(result: Tensor | Attribution) -> Attribution:
-    return result if isinstance(result, Attribution) else Attribution(result)

@@ -24,7 +24,7 @@ from tokenlight.heads.statistics import RELATIONS, HeadStatistics
 from tokenlight.model.behavior_probes import behavior_of
 from tokenlight.model.capture import Capture, CaptureSpec
 from tokenlight.model.config import layers_and_heads
-from tokenlight.model.identity import fingerprint
+from tokenlight.model.fingerprint import fingerprint
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.runs.model_hash import hash_model
 from tokenlight.text.batch import length_batches

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.common.files import write_atomically
 from tokenlight.model.config import layers_and_heads
-from tokenlight.model.identity import fingerprint, same_model
+from tokenlight.model.fingerprint import fingerprint, same_model
 
 if TYPE_CHECKING:
     from tokenlight.heads.statistics import HeadStatistics

@@ -19,7 +19,7 @@ from tokenlight.rules.head_gates import Gates
 from tokenlight.rules.mode import RuleTable
 from tokenlight.tasks.task import Task
 from tokenlight.text.batch import Batch
-from tokenlight.text.removal import NONE
+from tokenlight.text.context_draws import NONE
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Method:
     cost: str  # in words, for tables
     model_runs: ModelRuns  # NO_RUNS for methods that only read recorded passes
     slow: bool  # its own computation takes longer than the model's passes
-    averaged: Mapping[str, Any]  # options of the contexts that it is averaged over by default (text/removal.py)
+    averaged: Mapping[str, Any]  # options of the contexts that it is averaged over by default (text/context_draws.py)
     control: str  # its description in tables, if methods are compared with it; "" for methods themselves
     caution: str  # how its negative scores may be misunderstood; "" if there is nothing to warn of
 

@@ -20,9 +20,9 @@ from tokenlight.methods.gradients import (
 )
 from tokenlight.model.behavior_probes import ordinary_ids
 from tokenlight.model.instrumented import InstrumentedModel
-from tokenlight.record.scorer import Probe
-from tokenlight.text import removal
+from tokenlight.record.probe import Probe
 from tokenlight.text.batch import Batch
+from tokenlight.text.context_draws import by_token, check_seed
 
 RANDOM = "vocabulary"  # the baseline of random tokens, drawn anew at every step
 
@@ -109,7 +109,7 @@ def fixed_baseline(instrumented: InstrumentedModel, batch: Batch, baseline: str 
 
 def random_fractions(steps: int, seed: int) -> Tensor:
     """Uniform random points of a path [step], as fractions of its length; the same for all texts."""
-    return torch.rand(steps, generator=torch.Generator().manual_seed(removal.check_seed(seed)), dtype=torch.float64)
+    return torch.rand(steps, generator=torch.Generator().manual_seed(check_seed(seed)), dtype=torch.float64)
 
 
 def normal_noise(probe: Probe, like: Tensor, seed: int, batch_steps: slice) -> Tensor:
@@ -118,7 +118,7 @@ def normal_noise(probe: Probe, like: Tensor, seed: int, batch_steps: slice) -> T
     def draw(generator: torch.Generator) -> Tensor:
         return torch.randn(like.shape[-1], generator=generator, dtype=torch.float32)
 
-    return torch.stack([removal.by_token(probe.batch, seed, step, draw) for step in steps_in(batch_steps)]).to(like)
+    return torch.stack([by_token(probe.batch, seed, step, draw) for step in steps_in(batch_steps)]).to(like)
 
 
 def random_texts(probe: Probe, vocabulary: Tensor, seed: int, batch_steps: slice) -> Tensor:
@@ -128,7 +128,7 @@ def random_texts(probe: Probe, vocabulary: Tensor, seed: int, batch_steps: slice
     def draw(generator: torch.Generator) -> Tensor:
         return vocabulary[torch.randint(len(vocabulary), (), generator=generator)]
 
-    drawn = torch.stack([removal.by_token(probe.batch, seed, step, draw) for step in steps_in(batch_steps)]).to(ids)
+    drawn = torch.stack([by_token(probe.batch, seed, step, draw) for step in steps_in(batch_steps)]).to(ids)
     texts = torch.where(probe.batch.own, drawn, ids)
     return probe.instrumented.embed(texts.flatten(0, 1)).unflatten(0, texts.shape[:2])
 

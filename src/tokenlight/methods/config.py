@@ -12,7 +12,7 @@ from tokenlight.heads.mask import HeadMask, HeadsLike, choose_heads, has_heads
 from tokenlight.methods import METHODS, Method, Pass, find_method
 from tokenlight.record.pass_spec import PassSpec
 from tokenlight.rules.mode import RuleTable
-from tokenlight.text.removal import Contexts
+from tokenlight.text.context_draws import Contexts
 
 Option = HeadsLike | Sequence[str] | bool | int | float  # values of methods' options
 

@@ -14,7 +14,7 @@ from tokenlight.methods.attention_gradients import mean_queries
 from tokenlight.model.config import embedding_rows
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.model.module_ops import rectifies_only
-from tokenlight.record.scorer import Probe
+from tokenlight.record.probe import Probe
 from tokenlight.record.trace import Block, Fold, Signal, Trace
 from tokenlight.rules.tables import GUIDED
 from tokenlight.text.batch import Batch, refuse_unembedded_role

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from tokenlight.common.errors import RefusedValue
 from tokenlight.methods import Attribution, ModelRuns, method
+from tokenlight.methods.erasure import CHUNK
 from tokenlight.methods.gradients import check_count
-from tokenlight.methods.perturbation import CHUNK
 from tokenlight.methods.shapley import Game, shapley_values
-from tokenlight.record.scorer import Probe
+from tokenlight.record.probe import Probe
 from tokenlight.tasks.selectors import probability_minus_foil
-from tokenlight.text import removal as text_removal
+from tokenlight.text import context_draws
 from tokenlight.text.tokenized_text import Units
 
 WIDTH = 25.0  # of the kernel, for cosine distances in hundredths, as in the release
@@ -68,7 +68,7 @@ def lime(
         """The weights of the tokens of a text, with equal shares for the tokens of a unit: [part, player]."""
         unit_of = numbers[game.row, game.tokens].cpu()  # [player]; -1: the token is never removed
         ids = game.probe.batch.input_ids[0][game.probe.batch.attention_mask[0].bool()]
-        present = sample_sets(int(unit_of.max()) + 1, samples, text_removal.of_text(ids, seed))  # [sample, unit]
+        present = sample_sets(int(unit_of.max()) + 1, samples, context_draws.of_text(ids, seed))  # [sample, unit]
         always = torch.ones(len(present), 1, dtype=torch.bool)  # for tokens that are never removed
         outcomes = game.worth(torch.cat([present, always], 1)[:, unit_of])  # [part, sample]
         weights, uncertainty = weighted_ridge(present.double().numpy(), outcomes.T.numpy())

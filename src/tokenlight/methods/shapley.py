@@ -16,8 +16,7 @@ from torch import Tensor
 
 from tokenlight.common.errors import RefusedValue
 from tokenlight.methods import ModelRuns, method
-from tokenlight.methods.gradients import check_count
-from tokenlight.methods.perturbation import (
+from tokenlight.methods.erasure import (
     CHUNK,
     begin_with_empty_text,
     check_removal,
@@ -25,9 +24,10 @@ from tokenlight.methods.perturbation import (
     scores_without,
     with_fixed_positions,
 )
+from tokenlight.methods.gradients import check_count
 from tokenlight.model.config import has_windows
-from tokenlight.record.scorer import Probe
-from tokenlight.text import removal as text_removal
+from tokenlight.record.probe import Probe
+from tokenlight.text import context_draws
 
 FEWEST_SETS, SETS_FOR_EACH = 512, 16  # default number of sets of kernel_shap: at least, and for each token
 
@@ -65,7 +65,7 @@ def shapley_sampling(probe: Probe, *, permutations: int = 10, removal: str = "hi
     """
     check_count(permutations, "permutations")
     # Keys are drawn token by token, so that the orders of an answer's earlier tokens do not depend on later ones.
-    keys = text_removal.by_token(probe.batch, seed, 0, lambda generator: random_keys(permutations, generator))
+    keys = context_draws.by_token(probe.batch, seed, 0, lambda generator: random_keys(permutations, generator))
 
     def values(game: Game) -> Tensor:
         if 2**game.size <= sets_in_orders(permutations, game.size):  # computing all sets costs no more
@@ -93,7 +93,7 @@ def kernel_shap(probe: Probe, *, samples: int | None = None, removal: str = "hid
 
     def values(game: Game) -> Tensor:
         batch = game.probe.batch
-        generator = text_removal.of_text(batch.input_ids[0][batch.attention_mask[0].bool()], seed)
+        generator = context_draws.of_text(batch.input_ids[0][batch.attention_mask[0].bool()], seed)
         return weighted_fit(game, *kernel_sets(game.size, set_count(samples, game.size), generator))
 
     return shapley_values(probe, removal, values)[0]

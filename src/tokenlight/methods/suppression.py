@@ -9,11 +9,11 @@ from torch.nn import functional as F
 
 from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.methods import ModelRuns, method
-from tokenlight.methods.perturbation import CHUNK
+from tokenlight.methods.erasure import CHUNK
 from tokenlight.model.hiding import hides_in_attention, shifts_scores_with_length
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.model.module_ops import attends_alone
-from tokenlight.record.scorer import Probe
+from tokenlight.record.probe import Probe
 from tokenlight.tasks.selectors import log_probability_minus_foil
 
 LOG_PROBABILITY, SCORE = "log_probability", "score"

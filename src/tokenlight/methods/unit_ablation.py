@@ -15,7 +15,7 @@ from tokenlight.common.errors import RefusedValue, UnsupportedModelError
 from tokenlight.methods import ModelRuns, method
 from tokenlight.model.behavior_probes import behavior_of
 from tokenlight.model.config import fix_positions
-from tokenlight.record.scorer import Probe
+from tokenlight.record.probe import Probe
 from tokenlight.tasks import task_of
 from tokenlight.text.tokenized_text import Units, random_sets
 

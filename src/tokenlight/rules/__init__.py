@@ -5,6 +5,7 @@
 
 from tokenlight.rules.autograd_functions import ScaleGradient, like
 from tokenlight.rules.custom_ops import activation, attend, mask_scores, mix_values, query_key
+from tokenlight.rules.keeps import keeps
 from tokenlight.rules.linear_layers import alpha_beta_rules, epsilon_rules, gamma_rules
 from tokenlight.rules.lrp_rules import (
     absorbing_addmm,
@@ -27,7 +28,6 @@ from tokenlight.rules.lrp_rules import (
     zplus_linear,
 )
 from tokenlight.rules.mode import Rule, RuleTable, is_signal
-from tokenlight.rules.rule import keeps
 from tokenlight.rules.tables import ALPHA_BETA, ATTN_LRP, GUIDED, LRP, LRP_UNIFORM, STREAM, ZPLUS
 
 __all__ = [

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from tokenlight.common.errors import UnsupportedModelError
 from tokenlight.rules.custom_ops import activation
+from tokenlight.rules.keeps import keeps
 from tokenlight.rules.lrp_rules import plain
 from tokenlight.rules.mode import Function, is_signal
 from tokenlight.rules.ops import op_spec
@@ -18,7 +19,6 @@ from tokenlight.rules.rectifiers import (
     is_identity,
     is_rectifier,
 )
-from tokenlight.rules.rule import keeps
 from tokenlight.rules.tags import name_of, tag_gate
 
 KNOWN = ("activation", "clip", "extreme")  # kinds

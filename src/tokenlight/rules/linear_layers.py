@@ -16,9 +16,9 @@ from tokenlight._compat.torch_internals import without_torch_functions
 from tokenlight.common.errors import RefusedValue
 from tokenlight.rules.autograd_functions import KNOWN_AUTOGRAD_FUNCTIONS
 from tokenlight.rules.custom_ops import weight_product
+from tokenlight.rules.keeps import keeps
 from tokenlight.rules.ledger import ledger_writer
 from tokenlight.rules.mode import Function, RuleTable, is_signal
-from tokenlight.rules.rule import keeps
 
 
 class Factors(NamedTuple):

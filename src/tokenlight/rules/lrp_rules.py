@@ -27,9 +27,9 @@ from tokenlight.rules.autograd_functions import (
     like,
     scale_gradient,
 )
+from tokenlight.rules.keeps import keeps
 from tokenlight.rules.ledger import LEDGER, ledger_writer
 from tokenlight.rules.mode import Function, is_signal
-from tokenlight.rules.rule import keeps
 from tokenlight.rules.tags import is_gate, is_of_heads, name_of, running_module, tag_gate, tensors
 
 

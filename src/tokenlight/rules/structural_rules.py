@@ -21,10 +21,10 @@ from tokenlight.common.errors import RefusedValue
 from tokenlight.rules import lrp_rules as rules
 from tokenlight.rules.autograd_functions import ShareAttention, absorb, like
 from tokenlight.rules.custom_ops import attend, mask_scores, mix_values, query_key
+from tokenlight.rules.keeps import keeps
 from tokenlight.rules.lrp_rules import constant, identity, plain
 from tokenlight.rules.mode import Function, Rule, RuleTable, is_signal
 from tokenlight.rules.ops import op_spec
-from tokenlight.rules.rule import keeps
 from tokenlight.rules.tags import is_gate, name_of, tensors
 
 

@@ -11,7 +11,7 @@ from tokenlight.methods import METHODS, Method
 from tokenlight.serve.explain import has_layers, takes_heads
 from tokenlight.serve.requests import ANSWER, CHARACTERS
 from tokenlight.serve.session import Session, head_map, lacks_mask, presets
-from tokenlight.tasks.mixins import Positioned
+from tokenlight.tasks.positions import Positioned
 from tokenlight.tasks.task import Task
 from tokenlight.text.tokenized_text import Text, parts
 

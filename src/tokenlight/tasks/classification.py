@@ -10,7 +10,7 @@ from torch.nn.functional import logsigmoid
 from transformers import PreTrainedModel
 
 from tokenlight.tasks import register
-from tokenlight.tasks.mixins import Labeled
+from tokenlight.tasks.labels import Labeled
 from tokenlight.tasks.selectors import Distribution, OutputSelector
 from tokenlight.tasks.targets import ResolvedTarget
 from tokenlight.text.batch import Batch

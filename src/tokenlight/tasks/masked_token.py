@@ -6,9 +6,10 @@ from typing import Any
 from tokenlight.common.errors import RefusedValue
 from tokenlight.common.samples import SAMPLE
 from tokenlight.tasks import register
-from tokenlight.tasks.mixins import Positioned, Worded
+from tokenlight.tasks.positions import Positioned
 from tokenlight.tasks.target_functions import OutputFunction
 from tokenlight.tasks.targets import ResolvedTarget, TargetSpec
+from tokenlight.tasks.vocabulary import Worded
 from tokenlight.text.tokenized_text import Text, TokenizedText
 
 

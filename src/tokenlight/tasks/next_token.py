@@ -10,9 +10,9 @@ from transformers import PreTrainedModel
 
 from tokenlight.common.errors import RefusedValue
 from tokenlight.tasks import register
-from tokenlight.tasks.mixins import Worded
 from tokenlight.tasks.selectors import ContinuationSelector, OutputSelector
 from tokenlight.tasks.targets import Candidate, ChangedInput, ResolvedTarget, refuse_equal
+from tokenlight.tasks.vocabulary import Worded
 from tokenlight.text.batch import Batch
 from tokenlight.text.tokenize import follow, refuse_too_long
 from tokenlight.text.tokenized_text import TokenizedText

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from tokenlight.common.samples import SAMPLE
 from tokenlight.tasks import register
-from tokenlight.tasks.mixins import Labeled, Positioned
+from tokenlight.tasks.labels import Labeled
+from tokenlight.tasks.positions import Positioned
 from tokenlight.tasks.targets import TargetSpec
 from tokenlight.text.tokenized_text import Text, TokenizedText
 

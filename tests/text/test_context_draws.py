@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests import models
-from tokenlight.text import removal
+from tokenlight.text import context_draws
 from tokenlight.text.batch import Batch
 
 
@@ -13,7 +13,7 @@ def normal(generator):
 
 
 def drawn(ids, mask=None, special=None, seed=0, step=0):
-    return removal.by_token(
+    return context_draws.by_token(
         Batch(ids, torch.ones_like(ids) if mask is None else mask, special=special), seed, step, normal
     )
 
@@ -63,11 +63,11 @@ def test_draws_differ_between_steps_and_seeds():
 @pytest.mark.parametrize("seed", [1.5, "one", None])
 def test_a_seed_is_a_whole_number(seed):
     with pytest.raises(ValueError, match="seed must be a whole number, found"):
-        removal.of_text(models.ids(1, 4)[0], seed)
+        context_draws.of_text(models.ids(1, 4)[0], seed)
     with pytest.raises(ValueError, match="seed must be a whole number, found"):
         drawn(models.ids(1, 4), seed=seed)
 
 
 def test_a_seed_of_more_than_64_bits_is_refused():
     with pytest.raises(ValueError, match="at most 64 bits"):
-        removal.of_text(models.ids(1, 4)[0], 10**30)
+        context_draws.of_text(models.ids(1, 4)[0], 10**30)

@@ -1,4 +1,4 @@
-"""From texts to batches: tokenized texts with their documents, groups of similar length, padded batches."""
+"""Batches: groups of texts of similar length, padded to one length."""
 
 from collections.abc import Hashable, Iterable, Sequence
 
@@ -10,15 +10,7 @@ from tokenlight.model.config import embedding_rows, padding_id
 from tokenlight.tasks.request import Request
 from tokenlight.tasks.task import Task
 from tokenlight.text.batch import Batch, collate, with_units
-from tokenlight.text.documents import Documents, attach_documents, documents_for
-from tokenlight.text.tokenized_text import Text, TokenizedText
-
-
-def encode_with_documents(
-    task: Task, texts: Sequence[Text], single: bool, documents: Documents | Sequence[Documents] | None
-) -> list[TokenizedText]:
-    """The tokenized texts. `documents` are those of the text if it is a `single` one, else a list for all texts."""
-    return attach_documents(task.encode(texts), documents_for(texts, single, documents))
+from tokenlight.text.tokenized_text import TokenizedText
 
 
 def collate_texts(task: Task, tokenized_texts: Sequence[TokenizedText], device: torch.device | str) -> Batch:

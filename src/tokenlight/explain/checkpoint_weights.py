@@ -17,7 +17,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from tokenlight.common.errors import RefusedValue
-from tokenlight.tasks.mixins import Labeled
+from tokenlight.tasks.labels import Labeled
 from tokenlight.tasks.task import Task
 
 SHOWN_NAMES = 3  # of weights that are missing or not known

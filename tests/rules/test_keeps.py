@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from tokenlight.rules import lrp_rules
 from tokenlight.rules import lrp_rules as rules
+from tokenlight.rules.keeps import Keeps, kept_by
 from tokenlight.rules.ledger import Ledger
 from tokenlight.rules.mode import RuleMode
-from tokenlight.rules.rule import Keeps, kept_by
 from tokenlight.rules.tables import TABLES
 
 TOKENS, WIDE, NARROW = 400, 60, 30

@@ -3,12 +3,13 @@
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tokenlight.common.errors import RefusedValue
+from tokenlight.common.option_values import REMOVALS, Removal
 from tokenlight.text.batch import Batch
 
 
@@ -53,8 +54,6 @@ def check_seed(seed: int) -> int:
     return seed
 
 
-Removal = Literal["hide", "mask", "pad", "delete"]
-REMOVALS: tuple[Removal, ...] = get_args(Removal)
 BATCH_TEXTS, BATCH_TOKENS = 32, 8192  # limits of a batch of changed texts
 MOST, ROUND = 64, 8  # the most contexts of "auto", and how many run between tests of convergence
 NONE: Mapping[str, Any] = {

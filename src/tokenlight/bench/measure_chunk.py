@@ -26,7 +26,7 @@ from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.results.explanation import Explanation
 from tokenlight.results.saved import CONVERSION, expect
 from tokenlight.runs.engines import Advance
-from tokenlight.runs.halving import isolate_failures
+from tokenlight.runs.isolate_failures import isolate_failures
 from tokenlight.runs.run_folder import Record
 from tokenlight.text.tokenized_text import TokenizedText
 

@@ -1,17 +1,15 @@
-"""Parts of tasks: labels, tokens of the vocabulary, and an output for every token."""
+"""Tasks whose output is a label, and how labels are found by name or index."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from torch import Tensor
 from transformers import PreTrainedModel
 
-from tokenlight.common.errors import RefusedType, RefusedValue
-from tokenlight.tasks.targets import ResolvedTarget, Span, check_position, check_positions, refuse_equal
-from tokenlight.tasks.task import LogitsFor, Task
-from tokenlight.text.batch import Batch
-from tokenlight.text.tokenized_text import TokenizedText, is_whole
+from tokenlight.common.errors import RefusedValue
+from tokenlight.tasks.targets import ResolvedTarget
+from tokenlight.tasks.task import Task
+from tokenlight.text.tokenized_text import is_whole
 
 NO_LABEL = "-1"  # stands for no label in GLUE's test sets
 
@@ -121,98 +119,3 @@ def label_in_data(value: object, labels: Mapping[int, str]) -> int:
 
 def describe_labels(labels: Mapping[int, str]) -> str:
     return ", ".join(f"{i} ({name!r})" for i, name in list(labels.items())[:20])
-
-
-@dataclass(frozen=True)
-class Worded(Task):
-    """A task whose output is a token of the vocabulary."""
-
-    with_words = True
-
-    @property
-    def outputs(self) -> int:
-        return self.model.config.get_text_config().vocab_size
-
-    def index(self, name: object) -> int:
-        return token_index(name, self.tokenizer, self.outputs)
-
-    def name_of(self, index: int) -> str:
-        return self.tokenizer.decode([index])
-
-
-def token_index(token: object, tokenizer: Any, vocabulary: int) -> int:
-    """A token id, a text that is exactly one token (' are'), or a vocabulary entry ('Ġare', '##ing')."""
-    if is_whole(token):
-        if not 0 <= token < vocabulary:
-            raise RefusedValue(f"token id {token} is outside the vocabulary of {vocabulary} tokens")
-        return int(token)
-    if not isinstance(token, str):
-        raise RefusedType(f"expected a token as text or id, found {type(token).__name__}: {token!r}")
-    ids = tokenizer.encode(token, add_special_tokens=False)
-    if len(ids) == 1 and (ids[0] != tokenizer.unk_token_id or token == tokenizer.unk_token):
-        return ids[0]
-    # SentencePiece writes the blank itself, so ' are' is the text 'are' there.
-    bare = tokenizer.encode(token.lstrip(" "), add_special_tokens=False)
-    if len(bare) == 1 and tokenizer.convert_ids_to_tokens(bare)[0] == token.replace(" ", "▁"):
-        return bare[0]
-    entry = tokenizer.convert_tokens_to_ids(token)
-    if isinstance(entry, int) and entry != tokenizer.unk_token_id:
-        return entry
-    pieces = tokenizer.convert_ids_to_tokens(ids)
-    blank = tokenizer.encode(f" {token}", add_special_tokens=False)
-    hint = (
-        f", or {' ' + token!r} with a leading blank" if len(blank) == 1 and tokenizer.unk_token_id not in blank else ""
-    )
-    raise RefusedValue(f"{token!r} is not one token but {len(pieces)}: {pieces}. Name a single token{hint}")
-
-
-@dataclass(frozen=True)
-class Positioned(Task):
-    """A task whose targets are (position, label or token)."""
-
-    logits_for: ClassVar[LogitsFor] = "every token"
-
-    def resolve_names(self, tokenized_text: TokenizedText, target: Any, foil: Any) -> ResolvedTarget:
-        position, name = self.split_target(tokenized_text, target)
-        return replace(super().resolve_names(tokenized_text, name, foil), position=position)
-
-    def split_target(self, tokenized_text: TokenizedText, target: Any) -> tuple[int, Any]:
-        """The position, and the label or token that is explained there."""
-        if not isinstance(target, tuple) or len(target) != 2:
-            raise RefusedValue(
-                f"this {self.name} model has an output for every token: target=(position, label), where position is a "
-                f"token index or a word of the text and label may be None for the predicted one; found {target!r}"
-            )
-        position, name = target
-        return (
-            tokenized_text.token_of_word(position)
-            if isinstance(position, str)
-            else check_position(tokenized_text, position)
-        ), name
-
-    def resolve_target_ids(self, target: Any, foil: Any) -> ResolvedTarget:
-        if not isinstance(target, tuple) or len(target) != 2:
-            raise RefusedValue(
-                f"this {self.name} model has an output for every token: target=(position, index); found {target!r}"
-            )
-        refuse_equal(target[1], foil, foil)
-        return replace(super().resolve_target_ids(target[1], foil), position=target[0])
-
-    def trial_target(self, last: int) -> Any:
-        return last // 2, super().trial_target(last)
-
-    def compose(self, target: Any, position: int | None = None, span: Span | None = None) -> Any:
-        return (
-            super().compose(target, None, span) if position is None else (position, super().compose(target, span=span))
-        )
-
-    def positions(self, targets: Sequence[ResolvedTarget], batch: Batch) -> Tensor | None:
-        positions = [target.position for target in targets]
-        check_positions(positions, batch)
-        return None if None in positions else batch.input_ids.new_tensor(positions)
-
-    def logits_of_text(self, output: Any, i: int, length: int, position: int | None, count: int = 1) -> Tensor | None:
-        if position is None:
-            return None
-        logits = output["logits"][i]
-        return logits[None] if logits.ndim == 1 else logits[position][None]

@@ -12,9 +12,9 @@ from tokenlight.model.behavior_probes import sees_later_tokens
 from tokenlight.model.config import fix_positions
 from tokenlight.model.hiding import hidden_tokens_affect_others, hide_tokens, reads_padding_at_hidden
 from tokenlight.model.instrumented import InstrumentedModel
-from tokenlight.record.scorer import Probe
+from tokenlight.record.probe import Probe
 from tokenlight.tasks.selectors import OutputSelector
-from tokenlight.text import removal as text_removal
+from tokenlight.text import context_draws
 from tokenlight.text.batch import Batch, refuse_unembedded_role
 
 CHUNK = 64  # changed texts in one batch
@@ -172,6 +172,6 @@ def random(probe: Probe, *, seed: int = 0) -> Tensor:
     """Uniform random scores in [-1, 1), which depend on the text and the seed, not on the batch."""
     scores = torch.zeros(probe.batch.input_ids.shape, dtype=torch.float32)
     for i, (ids, real) in enumerate(zip(probe.batch.input_ids, probe.batch.attention_mask.bool(), strict=True)):
-        drawn = torch.rand(int(real.sum()), generator=text_removal.of_text(ids[real], seed), dtype=torch.float32)
+        drawn = torch.rand(int(real.sum()), generator=context_draws.of_text(ids[real], seed), dtype=torch.float32)
         scores[i, real.cpu()] = drawn * 2 - 1
     return scores
