@@ -36,8 +36,8 @@ def set_up(envs: Path, peers: list[str]) -> dict[str, str]:
         print(f"{peer}: {' '.join(REQUIREMENTS[peer])}", flush=True)
         subprocess.run([sys.executable, "-m", "venv", envs / peer], check=True)
         pip = [python_of(envs, peer), "-m", "pip", "install", "--quiet"]
-        for wanted in (["--upgrade", "pip"], [TORCH], [*REQUIREMENTS[peer], TORCH]):
-            done = subprocess.run([*pip, *wanted], capture_output=True, text=True)
+        for packages in (["--upgrade", "pip"], [TORCH], [*REQUIREMENTS[peer], TORCH]):
+            done = subprocess.run([*pip, *packages], capture_output=True, text=True)
             if done.returncode:
                 failed[peer] = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
                 print(f"{peer}: {failed[peer]}", file=sys.stderr)

@@ -106,7 +106,7 @@ def stored_comparisons(paper: Paper, script: str) -> list[Comparison]:
 
 
 def write_list(paper: Paper, items: list[Item]) -> str:
-    lines = ["| | what it says | in tokenlight | what differs |", "|:--|:--|:--|:--|"]
+    lines = ["| | content | in tokenlight | what differs |", "|:--|:--|:--|:--|"]
     for item in items:
         here = item.here + (f"; `python -m papers.{paper.folder}.{item.script}`" if item.script else "")
         differs = "see below" if len(item.differs) > LONGEST_CELL else item.differs or "–"

@@ -35,8 +35,8 @@ class Explained:
         inputs = {"input_ids": torch.tensor([ids]), "attention_mask": torch.tensor([mask])}
         inputs["token_type_ids"] = torch.tensor([types])
         output = model(**inputs, output_attentions=True, output_hidden_states=True)
-        wanted = [*output.attentions, *output.hidden_states]
-        gradients = torch.autograd.grad(read(output), wanted, materialize_grads=True)
+        tensors = [*output.attentions, *output.hidden_states]
+        gradients = torch.autograd.grad(read(output), tensors, materialize_grads=True)
         layers = len(output.attentions)
         self.attention = [a[0].detach().numpy() for a in output.attentions]  # layer: [head, query, key]
         self.states = [x[0].detach().numpy() for x in output.hidden_states]  # layer + 1: [token, dim]

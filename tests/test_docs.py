@@ -157,9 +157,9 @@ def test_listed_errors_are_those_of_the_package():
     assert len(listed_errors()) > 50
     for message in listed_errors():
         parts = message.split("…")
-        wanted = re.compile(".*".join(map(re.escape, parts)), re.DOTALL)
+        pattern = re.compile(".*".join(map(re.escape, parts)), re.DOTALL)
         likely = [text for text in known if max(parts, key=len) in text]
-        assert any(map(wanted.fullmatch, likely)), f"docs/errors/index.md has {message!r}, which nothing raises"
+        assert any(map(pattern.fullmatch, likely)), f"docs/errors/index.md has {message!r}, which nothing raises"
 
 
 def test_every_preset_is_named():

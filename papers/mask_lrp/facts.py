@@ -144,7 +144,8 @@ TABLES = (
         "counted in the splits of the data sets that the other scripts read.",
         "table5",
         "The paper's 6,920 training sentences are those of the original SST-2; the Hub's GLUE version has 67,349 "
-        "phrases. Its two 20,000s for MNLI are the matched and the mismatched part together, rounded up (19,647 and "
+        "phrases. Its two numbers for MNLI, 20,000 each, are the matched and the mismatched part together, rounded up "
+        "(19,647 and "
         "19,643 pairs); our scripts and the release read the matched validation part. SQuAD's test sets are not "
         "public.",
         TABLE_5,
@@ -191,14 +192,14 @@ FIGURE_ITEMS = (
     Item(
         "figure",
         "4",
-        "Explanation performance on SST-2 as 10 % to 100 % of the heads that the mask leaves out are let in: "
+        "Explanation performance on SST-2 as 10 % to 100 % of the heads outside the mask are added: "
         "mean and standard deviation.",
         "`mask.corrupted(share, seed)`, AOPC and LOdds, five masks for each share, in both variants.",
         "figure4",
         "The paper gives the curve as a drawing only and does not say how many masks it averages over. It says that "
         "100 %, a mask of ones, is its GAE. So 100 % is here a mask of ones in a single group, and as written it is "
         "exactly `transformer_attribution` with rows that are not normalized (dashed gray line). Below 100 %, heads "
-        "that are let in join the syntactic group and count for one relation, while positional heads stay a group of "
+        "that are added join the syntactic group and count for one relation, while positional heads stay a group of "
         "their own. In the released variant, stored relevance is doubled, so 100 % is close to "
         "`transformer_attribution` (dotted gray line) but not the same.",
     ),
@@ -262,7 +263,7 @@ EQUATIONS = (
         "`count_heads` and `HeadStatistics.mask(syntax_margin=0.1, count_relations=True)`; direction dependent → head",
         differs="the paper does not say which of the two words attends to the other; in the release, as here, the "
         "dependent attends to its head. max(λ_k) comes from the same texts here; in the release, max(λ_k) + ξ_synt is "
-        "typed in by hand",
+        "hard-coded",
     ),
     Item(
         "equation", "8", "M_pos: whether a head's strongest attention goes to one relative position more often than "
@@ -315,7 +316,7 @@ PROTOCOLS = (
         "protocol", "corruption (section 5.4)", "10 % to 100 % of the mask's zeros, chosen at random, become ones.",
         "`mask.corrupted(share, seed)`", "figure4",
         "the paper counts a head once for each relation (equation 7), yet calls the mask of 100 % one that is filled "
-        "with ones: below 100 % the counts stay, and a head that is let in gets 1; 100 % is a mask of ones. In the "
+        "with ones: below 100 % the counts stay, and an added head gets 1; 100 % is a mask of ones. In the "
         "release, masks hold only 0 and 1, and 100 % is not every head if a head follows more than one relation or "
         "position",
     ),

@@ -1,4 +1,4 @@
-"""Mask-LRP, figure 4: AOPC and LOdds while a growing share of the heads that the mask leaves out is let in.
+"""Mask-LRP, figure 4: AOPC and LOdds while a growing share of the heads that the mask leaves out is added.
 
 python -m papers.mask_lrp.figure4
 python -m papers.mask_lrp.figure4 --small
@@ -65,7 +65,7 @@ def draw(table: Table, variants: Sequence[str]) -> "Figure":
             axes.fill_between(SHARES, means - spread, means + spread, color=COLORS[variant], alpha=0.2, linewidth=0)
         for (label, title), style in zip(REFERENCES.items(), (":", "--"), strict=True):
             axes.axhline(lines[label].cells[k].mean, color="gray", linestyle=style, label=title)
-        axes.set(title=f"{column.title} {ARROWS[column.direction]}", xlabel="share of left-out heads that are let in")
+        axes.set(title=f"{column.title} {ARROWS[column.direction]}", xlabel="share of left-out heads that are added")
         axes.legend(fontsize=7, frameon=False)
     return figure
 

@@ -1,3 +1,5 @@
+"""`python -m tokenlight`: the command line."""
+
 from tokenlight.cli import app
 
 app()

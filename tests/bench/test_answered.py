@@ -149,5 +149,5 @@ def test_evidence_that_does_not_occur_in_the_prompt_is_refused(explainer: tl.Exp
 
 def test_answers_are_refused_for_other_models_than_language_models(tmp_path: Path) -> None:
     data = write(tmp_path / "cases.jsonl", LINES)
-    with pytest.raises(ValueError, match="answers are what language models write; this is a text-classification model"):
+    with pytest.raises(ValueError, match="only language models write answers; this is a text-classification model"):
         bench(explainer_for("bert", "text-classification"), data, ["attn_lrp"], progress=False)

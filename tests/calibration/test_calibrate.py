@@ -43,9 +43,9 @@ FEW = TEXTS[:12]
 def effects_of(explainer, texts, orders, points=30, perturbation=None):
     rows = explainer.encode(texts)
     fitted = (perturbation or Perturbation()).fit(explainer.inner, explainer.tokenizer)
-    measured_targets = [ResolvedTarget((1,))] * len(rows)
+    targets = [ResolvedTarget((1,))] * len(rows)
     return rows, measure_effects(
-        explainer, InstrumentedModel(explainer.model), rows, measured_targets, texts, fitted, orders, points
+        explainer, InstrumentedModel(explainer.model), rows, targets, texts, fitted, orders, points
     )
 
 
@@ -133,9 +133,9 @@ def test_gradients_equal_finite_differences(family, method):
 def check_slopes(explainer, method):
     instrumented = InstrumentedModel(explainer.model)
     rows, found = effects_of(explainer, TEXTS[:2], orders=2)
-    wanted = explainer.task.resolve_target(rows[0], 1, None)
+    target = explainer.task.resolve_target(rows[0], 1, None)
     batches = measured_batches(
-        explainer, instrumented, [Measured(r, wanted, e) for r, e in zip(rows, found, strict=True)]
+        explainer, instrumented, [Measured(r, target, e) for r, e in zip(rows, found, strict=True)]
     )
     strengths = torch.linspace(0.3, 0.9, 8, dtype=torch.float64).view(2, 4)
     mean, slope = agreement_and_gradient(instrumented, batches, method, strengths)
@@ -218,7 +218,7 @@ def test_calibration_is_deterministic(planted):
 def test_noise_gives_no_gain(monkeypatch):
     """Except in 2 of 100 cases, by construction."""
 
-    def noise(explainer, instrumented, rows, measured_targets, names, *settings):
+    def noise(explainer, instrumented, rows, targets, names, *settings):
         chance = [random.Random(name) for name in names]
         values = [torch.tensor([g.gauss(0, 1) for _ in row.tokens]) for g, row in zip(chance, rows, strict=True)]
         return [Effects(v.double(), ~torch.tensor(row.special)) for v, row in zip(values, rows, strict=True)]

@@ -276,7 +276,7 @@ def test_doctor_tries_every_method(folders, name):
 def test_doctor_prints_reasons_for_methods_that_do_not_work(folders, monkeypatch):
     from tokenlight.diagnostics import doctor
 
-    def refuse(self: Any, text: Any, method: str = "attcat", **wanted: Any) -> None:
+    def refuse(self: Any, text: Any, method: str = "attcat", **options: Any) -> None:
         if method == "rollout":
             raise ValueError("no rollout today")
 

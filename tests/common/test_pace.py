@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tokenlight.common import progress as progress
-from tokenlight.common.progress import Rate, describe, track_pace
+from tokenlight.common.progress import Rate, format_progress, track_pace
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from tokenlight.common.progress import Rate, describe, track_pace
     ],
 )
 def test_rate_and_time_left(done, total, rate, line):
-    assert describe(done, total, rate) == line
+    assert format_progress(done, total, rate) == line
 
 
 def test_a_log_gets_a_line_per_interval(monkeypatch, capsys):

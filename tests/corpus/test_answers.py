@@ -1,4 +1,4 @@
-"""A log of prompts with answers: the same numbers as one by one; what is bad is named by its line."""
+"""A log of prompts with answers: the scores of `explain_answer`, and bad rows with their line numbers."""
 
 import json
 import math
@@ -36,7 +36,7 @@ TEMPLATE = (
 )
 
 
-def talker():
+def chat_explainer():
     """A language model with a chat template."""
     tokenizer = deepcopy(explainer_for("gpt2", "text-generation").tokenizer)
     tokenizer.chat_template = TEMPLATE
@@ -44,44 +44,46 @@ def talker():
 
 
 def explain(source: Any, folder, methods=("gradient_x_input",), family="gpt2", task="text-generation", **settings: Any):
-    chosen = CorpusSettings(**{"chunk_rows": 2, "tokens": 64, **settings})
-    return tl.explain_dataset(explainer_for(family, task), source, folder, methods, settings=chosen, progress=False)
+    corpus_settings = CorpusSettings(**{"chunk_rows": 2, "tokens": 64, **settings})
+    return tl.explain_dataset(
+        explainer_for(family, task), source, folder, methods, settings=corpus_settings, progress=False
+    )
 
 
 @pytest.mark.parametrize("each", ["answer", "sentence", "token"])
-def test_scores_are_those_of_explain_answer(tmp_path, each):
+def test_scores_equal_those_of_explain_answer(tmp_path, each):
     done = explain(ROWS, tmp_path, METHODS, each=each, quantity="log_probability")
     assert (done.parts, done.explained, done.bad) == (2, 3, 0)
     explainer = explainer_for("gpt2", "text-generation")
-    for one in table(tmp_path).itertuples():
-        row, close = ROWS[one.row], partial(numpy.testing.assert_allclose, rtol=2e-4, atol=1e-5)
+    for stored in table(tmp_path).itertuples():
+        row, assert_close = ROWS[stored.row], partial(numpy.testing.assert_allclose, rtol=2e-4, atol=1e-5)
         expected = explainer.explain_answer(
-            row["prompt"], row["answer"], one.method, quantity="log_probability", progress=False
+            row["prompt"], row["answer"], stored.method, quantity="log_probability", progress=False
         )
         length, total = expected.prompt_length, expected.total()
-        assert (one.text, one.answer, one.target) == (row["prompt"], row["answer"], row["answer"])
-        assert [*one.tokens, *one.answer_tokens] == expected.tokens
-        assert list(zip(one.answer_starts, one.answer_ends, strict=True)) == expected.spans[length:]
-        close(one.scores, total.scores)
-        close(one.answer_scores, expected.matrix.sum(0)[length:])
-        close(one.log_probabilities, expected.log_probabilities)
-        assert sum(one.part_numbers) == pytest.approx(one.score, rel=1e-4) == pytest.approx(total.score, rel=1e-4)
+        assert (stored.text, stored.answer, stored.target) == (row["prompt"], row["answer"], row["answer"])
+        assert [*stored.tokens, *stored.answer_tokens] == expected.tokens
+        assert list(zip(stored.answer_starts, stored.answer_ends, strict=True)) == expected.spans[length:]
+        assert_close(stored.scores, total.scores)
+        assert_close(stored.answer_scores, expected.matrix.sum(0)[length:])
+        assert_close(stored.log_probabilities, expected.log_probabilities)
+        assert sum(stored.part_numbers) == pytest.approx(stored.score, rel=1e-4) == pytest.approx(total.score, rel=1e-4)
         if each == "answer":
-            assert one.part_scores is None
+            assert stored.part_scores is None
         elif each == "token":
-            close(numpy.stack(one.part_scores), expected.matrix)
+            assert_close(numpy.stack(stored.part_scores), expected.matrix)
         else:
-            parts = [expected.of(sentence=i) for i in range(len(one.part_starts))]
-            assert [row["answer"][s:e].strip() for s, e in zip(one.part_starts, one.part_ends, strict=True)] == [
+            parts = [expected.of(sentence=i) for i in range(len(stored.part_starts))]
+            assert [row["answer"][s:e].strip() for s, e in zip(stored.part_starts, stored.part_ends, strict=True)] == [
                 part.target.strip() for part in parts
             ]
-            for found, part in zip(one.part_scores, parts, strict=True):
-                close(found[:length], part.scores)
+            for part_scores, part in zip(stored.part_scores, parts, strict=True):
+                assert_close(part_scores[:length], part.scores)
 
 
 @pytest.mark.parametrize("each", ["answer", "sentence"])
 def test_each_stored_score_that_is_too_small_is_counted_once(tmp_path, each, monkeypatch):
-    limits = SimpleNamespace(smallest_normal=math.inf)  # all scores are too small for such a type
+    limits = SimpleNamespace(smallest_normal=math.inf)  # so that all scores are too small for the type
     monkeypatch.setattr(shards, "numpy", SimpleNamespace(array=numpy.array, finfo=lambda dtype: limits))
     done = explain(ROWS, tmp_path, each=each)
     rows = table(tmp_path)
@@ -90,7 +92,7 @@ def test_each_stored_score_that_is_too_small_is_counted_once(tmp_path, each, mon
     assert done.too_small == (stored != 0).sum() > 0
 
 
-def test_bad_rows_are_named_by_line_and_a_killed_run_goes_on(tmp_path):
+def test_bad_rows_are_recorded_with_their_line_and_a_stopped_run_resumes(tmp_path):
     lines = [*map(json.dumps, ROWS), "{", json.dumps({"prompt": "it is"}), json.dumps({"prompt": "it", "answer": " "})]
     lines += [json.dumps({"prompt": "it is", "answer": " good" * 400}), json.dumps({**ROWS[1], "documents": "a"})]
     (tmp_path / "log.jsonl").write_text("\n".join(lines))
@@ -112,29 +114,29 @@ def test_bad_rows_are_named_by_line_and_a_killed_run_goes_on(tmp_path):
     assert contents(tmp_path / "out") == before
 
 
-def test_columns_by_other_names_and_from_parquet(tmp_path):
-    renamed = [{"asked": row["prompt"], "said": row["answer"], "text": "x"} for row in ROWS]
+def test_columns_with_other_names_from_parquet(tmp_path):
+    renamed = [{"question": row["prompt"], "reply": row["answer"], "text": "x"} for row in ROWS]
     pandas.DataFrame(renamed).to_parquet(tmp_path / "log.parquet")
-    explain(DataSource(tmp_path / "log.parquet", text="asked", answer="said"), tmp_path / "out")
+    explain(DataSource(tmp_path / "log.parquet", text="question", answer="reply"), tmp_path / "out")
     explain(ROWS, tmp_path / "same")
-    for one, other in zip(table(tmp_path / "out")["scores"], table(tmp_path / "same")["scores"], strict=True):
-        numpy.testing.assert_array_equal(one, other)
+    for scores, expected in zip(table(tmp_path / "out")["scores"], table(tmp_path / "same")["scores"], strict=True):
+        numpy.testing.assert_array_equal(scores, expected)
     with pytest.raises(ValueError, match="explained by itself"):
         explain(DataSource(ROWS, answer="answer", target="answer"), tmp_path / "no")
     with pytest.raises(ValueError, match="explained by itself"):
         explain(ROWS, tmp_path / "no", target=" a")
-    with pytest.raises(ValueError, match="answers are what language models write"):
+    with pytest.raises(ValueError, match="only language models write answers"):
         explain(ROWS, tmp_path / "no", family="bert", task="text-classification")
     assert not (tmp_path / "no").exists()
 
 
-def test_words_of_all_answers_are_counted_together(tmp_path):
+def test_the_summary_counts_words_of_all_answers_together(tmp_path):
     explain(ROWS, tmp_path)
     (summary,) = summarize(tmp_path)
     assert [(label.label, label.texts) for label in summary.labels] == [("answers", 3)]
 
 
-def test_chats_with_documents_are_those_of_explain_answer(tmp_path):
+def test_chats_with_documents_equal_explain_answer(tmp_path):
     documents, answer = {"a": "the key is here", "b": "they are bad"}, "They are. A young author"
     log = [
         {"messages": CHAT, "answer": answer, "documents": documents},
@@ -144,7 +146,7 @@ def test_chats_with_documents_are_those_of_explain_answer(tmp_path):
     ]
     pandas.DataFrame(log[:1]).to_parquet(tmp_path / "log.parquet")
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, log)))
-    explainer, settings = talker(), CorpusSettings(each="sentence")
+    explainer, settings = chat_explainer(), CorpusSettings(each="sentence")
     for name in ("jsonl", "parquet"):
         source, out = tmp_path / f"log.{name}", tmp_path / name
         tl.explain_dataset(explainer, source, out, ["attn_lrp"], settings=settings, progress=False)
@@ -161,7 +163,7 @@ def test_chats_with_documents_are_those_of_explain_answer(tmp_path):
         assert not isinstance(row.text, str)
         assert row.messages[1]["content"] == "the key is here\n\nthey are bad\n\nwho wrote the book ?"
         assert row.tokens.tolist() == expected.tokens[: expected.prompt_length]
-        assert row.document_names.tolist()[2:] == [one.name for one in by_document.documents[2:]]
+        assert row.document_names.tolist()[2:] == [document.name for document in by_document.documents[2:]]
         numpy.testing.assert_allclose(numpy.stack(row.document_scores), by_document.scores, rtol=2e-4, atol=1e-5)
         sums = [sum(scores) for scores in row.part_scores]
         numpy.testing.assert_allclose([sum(scores) for scores in row.document_scores], sums, rtol=2e-4, atol=1e-5)

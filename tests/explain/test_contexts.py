@@ -208,7 +208,7 @@ def test_how_sure_it_is():
     assert "standard_error" not in explainer.explain(e.text, contexts=2).extras  # one pair says nothing of it
 
 
-def test_until_scores_have_settled():
+def test_contexts_are_added_until_scores_converge():
     explainer = explainer_for("bert")
     texts = ["it is a good movie and they are not bad", "the key is here", "the book was written by a young author"]
     alone = [explainer.explain(text, contexts="auto") for text in texts]

@@ -125,14 +125,12 @@ def test_planted_heads_are_found(monkeypatch):
             tensor[..., 0] = 1.0
             layer = len(self.strongest)
             for b, ids in enumerate(seen["ids"].tolist()):
-                measured_targets = next(
-                    measured_target for key, measured_target in heads_of.items() if list(key) == ids[: len(key)]
-                )
+                head_of = next(heads for key, heads in heads_of.items() if list(key) == ids[: len(key)])
                 for q in range(tensor.shape[2]):
                     if layer == 0:
                         tensor[b, 0, q, max(q - 1, 0)] = 2.0
-                    if layer == 1 and q in measured_targets:
-                        tensor[b, 1, q, measured_targets[q]] = 2.0
+                    if layer == 1 and q in head_of:
+                        tensor[b, 1, q, head_of[q]] = 2.0
         return real(self, name, tensor)
 
     collate = explainer.collate

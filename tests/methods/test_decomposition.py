@@ -28,7 +28,7 @@ DOUBLE = torch.float64
 SIGNALS = ("hidden", "attention", "values", "context", "second_norm")
 
 
-def measured_target(task, foil=None, rows=3):
+def batch_target(task, foil=None, rows=3):
     return BatchTarget(
         models.task(task), tuple(models.task(task).resolve_target_ids(models.target(task), foil) for _ in range(rows))
     )
@@ -43,7 +43,7 @@ def uneven():
 
 def trace_of(family, task=None):
     task = task or models.default_task(family)
-    return record(models.model(family, task, DOUBLE), uneven(), measured_target(task), PassSpec(set(SIGNALS))).traces[0]
+    return record(models.model(family, task, DOUBLE), uneven(), batch_target(task), PassSpec(set(SIGNALS))).traces[0]
 
 
 def layer(trace, number, row=0, second=False):
@@ -130,7 +130,7 @@ def test_alti_rows_are_shares(family, norm):
     _, (result,) = execute_plan(
         InstrumentedModel(models.model(family, task, DOUBLE)),
         uneven(),
-        plan_passes(measured_target(task), [method_config]),
+        plan_passes(batch_target(task), [method_config]),
     )
     matrices = result.maps["contributions"]
     assert matrices.shape == (3, 2, 9, 9)
@@ -169,7 +169,7 @@ def test_second_norm_sums_short_of_the_output_by_the_mlp_alone():
 def test_logit_terms_add_up_to_the_score(family, task):
     method_configs = [MethodConfig(METHODS[name], {"detail": ("layers", "heads")}) for name in ("alti_logit", "logit")]
     with borrowed_model(models.model(family, task, DOUBLE)) as instrumented:
-        answer, results = execute_plan(instrumented, uneven(), plan_passes(measured_target(task), method_configs))
+        answer, results = execute_plan(instrumented, uneven(), plan_passes(batch_target(task), method_configs))
     for result in results:
         total = result.scores.sum(1) + result.extras["mlp_share"] + result.extras["bias_share"]
         assert_near(total, answer.score, size=torch.stack([*result.extras.values(), *result.scores.T]))
@@ -187,9 +187,9 @@ def test_alti_logit_is_the_papers_formula(family):
     model = models.model(family, "text-generation", DOUBLE)
     method_config = MethodConfig(METHODS["alti_logit"], {})
     _, (result,) = execute_plan(
-        InstrumentedModel(model), uneven(), plan_passes(measured_target("text-generation", foil=8), [method_config])
+        InstrumentedModel(model), uneven(), plan_passes(batch_target("text-generation", foil=8), [method_config])
     )
-    trace = record(model, uneven(), measured_target("text-generation"), PassSpec(set(SIGNALS))).traces[0]
+    trace = record(model, uneven(), batch_target("text-generation"), PassSpec(set(SIGNALS))).traces[0]
     paths = {"gpt2": "transformer.ln_f", "gpt_neox": "gpt_neox.final_layer_norm"}
     norm = block_structure.norm_at(trace.model, paths.get(family, "model.norm"))
     output: Any = trace.model.get_output_embeddings()
@@ -246,7 +246,7 @@ def test_wrong_options_are_named(method, wrong):
 @pytest.mark.parametrize("method", ["value_norms", "globenc", "alti"])
 def test_any_position_can_be_read(method):
     model, ids = models.model("bert", dtype=DOUBLE), models.ids()
-    target = measured_target("text-classification")
+    target = batch_target("text-classification")
     method_config = MethodConfig(METHODS[method], {"layers": True, "position": 4})
     _, (result,) = execute_plan(
         InstrumentedModel(model), Batch(ids, torch.ones_like(ids)), plan_passes(target, [method_config])
@@ -264,7 +264,7 @@ def test_a_gate_on_the_heads_is_a_constant_factor_of_them(name):
     for block, other in zip(gated.model.layers, halved.model.layers, strict=True):
         gate_by_half(block.self_attn)
         other.self_attn.o_proj.weight.data /= 2
-    plan = plan_passes(measured_target("text-generation"), [MethodConfig(METHODS[name], {})])
+    plan = plan_passes(batch_target("text-generation"), [MethodConfig(METHODS[name], {})])
     found, expected = (execute_plan(InstrumentedModel(model), uneven(), plan)[1][0].scores for model in (gated, halved))
     assert_near(found, expected)
 

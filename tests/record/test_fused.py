@@ -226,7 +226,7 @@ def test_results_say_how_attention_was_computed(tmp_path):
 
 def test_fused_is_refused_for_methods_that_read_weights():
     ids = models.ids()
-    with pytest.raises(ValueError, match="rollout need the attention weights written out"):
+    with pytest.raises(ValueError, match="rollout need attention weights, which fused attention does not compute"):
         tl.attribute(models.model("bert"), ids, method="rollout", target=1, fused=True)
     capped = models.model(CAPPED, "text-generation")
     with pytest.raises(UnsupportedModelError, match="has no fused attention"):

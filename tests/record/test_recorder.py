@@ -54,7 +54,7 @@ def label(task: str) -> int:
     return 7 if task in ("text-generation", "fill-mask") else 1
 
 
-def measured_target(task: str, count: int = 3, position: int = 2) -> BatchTarget:
+def batch_target(task: str, count: int = 3, position: int = 2) -> BatchTarget:
     resolved = {
         "text-classification": ResolvedTarget((label(task),)),
         "text-generation": ResolvedTarget((label(task),)),
@@ -77,7 +77,7 @@ def answers(output: Any) -> dict[str, torch.Tensor]:
 def test_logits_are_bit_equal_to_eager_attention(family, task, needs):
     batch = uneven_batch()
     recorded = record(
-        models.model(family, task), batch, measured_target(task), PassSpec(set(needs)), record_options=WRITTEN_OUT
+        models.model(family, task), batch, batch_target(task), PassSpec(set(needs)), record_options=WRITTEN_OUT
     ).output
     with torch.no_grad():
         expected = answers(eager(family, task)(input_ids=batch.input_ids, attention_mask=batch.attention_mask))
@@ -91,7 +91,7 @@ def test_logits_are_bit_equal_to_eager_attention(family, task, needs):
 @pytest.mark.parametrize(("family", "task"), models.COMBINATIONS)
 def test_the_score_is_the_requested_output(family, task):
     batch = uneven_batch()
-    recording = record(models.model(family, task), batch, measured_target(task))
+    recording = record(models.model(family, task), batch, batch_target(task))
     output = recording.output
     expected = {
         "text-classification": lambda: output["logits"][:, 1],
@@ -108,7 +108,7 @@ def test_the_score_is_the_requested_output(family, task):
 def test_only_requested_signals_are_kept(signal, graded):
     need = f"{signal}.grad" if graded else signal
     (trace,) = record(
-        models.model("bert"), uneven_batch(), measured_target("text-classification"), PassSpec({need})
+        models.model("bert"), uneven_batch(), batch_target("text-classification"), PassSpec({need})
     ).traces
     kept = {"embeddings": (trace.embeddings,) if trace.embeddings else ()}
     kept |= {name: getattr(trace, name) for name in ("hidden", "attention", "values")}
@@ -121,7 +121,7 @@ def test_only_requested_signals_are_kept(signal, graded):
 def test_a_value_beside_a_gradient_has_no_gradient_itself():
     needs = ("hidden.grad", "attention")
     (trace,) = record(
-        models.model("bert"), uneven_batch(), measured_target("text-classification"), PassSpec(set(needs))
+        models.model("bert"), uneven_batch(), batch_target("text-classification"), PassSpec(set(needs))
     ).traces
     assert all(s.grad is not None for s in trace.hidden)
     assert all(s.grad is None for s in trace.attention)
@@ -130,15 +130,13 @@ def test_a_value_beside_a_gradient_has_no_gradient_itself():
 @pytest.mark.parametrize("need", ["logits", "attention.gradient", "atention.grad"])
 def test_unknown_need_is_named_and_the_known_are_listed(need):
     with pytest.raises(ValueError, match=rf"{need.removesuffix('.grad')}.*embeddings, hidden, attention, values"):
-        record(models.model("bert"), uneven_batch(), measured_target("text-classification"), PassSpec({need}))
+        record(models.model("bert"), uneven_batch(), batch_target("text-classification"), PassSpec({need}))
 
 
 @pytest.mark.parametrize("family", models.FAMILIES)
 def test_shapes_of_the_signals(family):
     task = models.default_task(family)
-    (trace,) = record(
-        models.model(family, task), uneven_batch(), measured_target(task), PassSpec(set(EVERYTHING))
-    ).traces
+    (trace,) = record(models.model(family, task), uneven_batch(), batch_target(task), PassSpec(set(EVERYTHING))).traces
     assert trace.embeddings is not None
     assert trace.embeddings.value.shape[:2] == (3, 9)
     assert [s.value.shape for s in trace.hidden] == [(3, 9, 16)] * 3
@@ -182,7 +180,7 @@ def test_values_and_gradients_equal_a_plain_autograd_pass(family):
         "text-generation": lambda output: output.logits[torch.arange(3), last, 7],
     }[task]
     expected = plain_pass(family, task, batch, pick)
-    (trace,) = record(models.model(family, task), batch, measured_target(task), PassSpec(set(EVERYTHING))).traces
+    (trace,) = record(models.model(family, task), batch, batch_target(task), PassSpec(set(EVERYTHING))).traces
     real = batch.attention_mask.bool()
     for name, tensors in expected.items():
         signals = getattr(trace, name)
@@ -201,7 +199,7 @@ def test_hidden_gradient_equals_finite_differences(family, layer):
     task = models.default_task(family)
     model, batch = eager(family, task, torch.float64), Batch(models.ids(2, 5), torch.ones(2, 5, dtype=torch.long))
     (trace,) = record(
-        models.model(family, task, torch.float64), batch, measured_target(task, 2), PassSpec({"hidden.grad"})
+        models.model(family, task, torch.float64), batch, batch_target(task, 2), PassSpec({"hidden.grad"})
     ).traces
     direction, step = torch.randn(2, 5, 16, dtype=torch.float64), STEP
 
@@ -226,7 +224,7 @@ def test_hidden_gradient_equals_finite_differences(family, layer):
 def test_embedding_gradient_equals_finite_differences():
     model, ids = models.model("bert", dtype=torch.float64), models.ids(2, 5)
     batch = Batch(ids, torch.ones_like(ids))
-    recording = record(model, batch, measured_target("text-classification", 2), PassSpec({"embeddings.grad"}))
+    recording = record(model, batch, batch_target("text-classification", 2), PassSpec({"embeddings.grad"}))
     signal = recording.traces[0].embeddings
     assert signal is not None
     assert signal.grad is not None
@@ -248,7 +246,7 @@ def test_extractive_answers_give_a_trace_for_start_and_one_for_end(family):
     recording = record(
         models.model(family, "question-answering"),
         uneven_batch(),
-        measured_target("question-answering"),
+        batch_target("question-answering"),
         PassSpec({"attention.grad", "row"}),
     )
     start, end = recording.traces
@@ -276,7 +274,7 @@ def test_last_hidden_is_the_raw_output_of_the_last_block(family):
             input_ids=batch.input_ids, attention_mask=batch.attention_mask, output_hidden_states=True
         ).hidden_states
     (trace,) = record(
-        models.model(family, task), batch, measured_target(task), PassSpec({"hidden"}), record_options=WRITTEN_OUT
+        models.model(family, task), batch, batch_target(task), PassSpec({"hidden"}), record_options=WRITTEN_OUT
     ).traces
     real = batch.attention_mask.bool()
     assert torch.equal(trace.hidden[-1].value[real], seen[0][real])
@@ -288,7 +286,7 @@ def test_last_hidden_is_the_raw_output_of_the_last_block(family):
 def test_decoder_signals_do_not_depend_on_later_tokens(family):
     batch = uneven_batch()
     (trace,) = record(
-        models.model(family, "text-generation"), batch, measured_target("text-generation"), PassSpec({"attention"})
+        models.model(family, "text-generation"), batch, batch_target("text-generation"), PassSpec({"attention"})
     ).traces
     ahead = torch.ones(9, 9).triu(1).bool() & batch.attention_mask[:, None, :, None].bool()
     for signal in trace.attention:
@@ -315,7 +313,7 @@ def test_padding_is_not_attended_to(family, side):
     (trace,) = record(
         models.model(family, task),
         batch,
-        measured_target(task, position=8 if side == "left" else 2),
+        batch_target(task, position=8 if side == "left" else 2),
         PassSpec({"attention"}),
     ).traces
     real, pad = batch.attention_mask.bool(), ~batch.attention_mask.bool()
@@ -329,7 +327,7 @@ def test_padding_is_not_attended_to(family, side):
 def test_padded_classifiers_read_the_right_token(family):
     batch = uneven_batch()
     model = models.model(family)
-    recording = record(model, batch, measured_target("text-classification"), PassSpec({"attention.grad", "row"}))
+    recording = record(model, batch, batch_target("text-classification"), PassSpec({"attention.grad", "row"}))
     for i, length in enumerate((9, 4, 6)):
         with torch.no_grad():
             alone = eager(family, "text-classification")(input_ids=batch.input_ids[i : i + 1, :length]).logits[0]
@@ -488,7 +486,7 @@ def test_what_is_compiled_but_not_the_models_own_is_refused():
     whole, part = compile_all(bert()), compile_a_block(bert())
     for model, wrapper in [(whole, whole), (part, part.bert.encoder.layer[1])]:
         wrapper.register_forward_hook(lambda *_: None)
-        with pytest.raises(tl.UnsupportedModelError, match=r"there are hooks on what torch\.compile returned"):
+        with pytest.raises(tl.UnsupportedModelError, match=r"there are hooks on the module that torch\.compile returned"):
             explain(model)
 
 
@@ -643,7 +641,7 @@ def test_half_precision_runs_and_is_close(family, dtype, monkeypatch):
 def test_double_stays_double_in_families_that_cast_inside(family):
     task, ids = models.default_task(family), models.ids(2, 5)
     model, batch = models.model(family, task, torch.float64), Batch(ids, torch.ones_like(ids))
-    recording = record(model, batch, measured_target(task, 2), PassSpec({"embeddings.grad"}))
+    recording = record(model, batch, batch_target(task, 2), PassSpec({"embeddings.grad"}))
     probe = Probe(InstrumentedModel(model), batch, recording.selectors)
     signal = recording.traces[0].embeddings
     assert signal is not None

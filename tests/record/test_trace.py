@@ -65,7 +65,7 @@ def test_signals_that_were_not_recorded_or_are_released_are_refused():
     (block,) = blocks(1)
     with pytest.raises(ValueError, match='the signal "attention" was not recorded: add it to the needs of the method'):
         _ = block.attention
-    block.forget()
+    block.release()
     with pytest.raises(ValueError, match="read it before the next"):
         _ = block.hidden
 

@@ -19,8 +19,8 @@ FAMILIES = ["bert", "roberta", "xlm_roberta", "gpt2", "llama"]
 MIXED = "It isn't naïve – 東京 😀 ok"
 
 
-def explanation(text: Any = MIXED, family: str = "bert", method: str = "attcat", **wanted: Any) -> tl.Explanation:
-    return explainer_for(family).explain(text, method, **wanted)
+def explanation(text: Any = MIXED, family: str = "bert", method: str = "attcat", **options: Any) -> tl.Explanation:
+    return explainer_for(family).explain(text, method, **options)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,4 +1,4 @@
-"""What tests send to Ray's workers; little is imported there."""
+"""Objects that tests send to Ray's workers; the module imports little, because every worker imports it."""
 
 import os
 import signal
@@ -8,11 +8,11 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class DiesOnce:
-    """A hook of a model. One worker that is about to go on with its work, once there are results, is killed."""
+class KillsOneWorker:
+    """A hook of a model that kills one worker process, after the first results were written."""
 
     results: Path
-    killed: Path  # made when it happens
+    killed: Path  # a file, created when the worker is killed
 
     def __call__(self, *_: Any) -> None:
         if not any(self.results.glob("part-*")):
@@ -25,8 +25,8 @@ class DiesOnce:
 
 
 @dataclass(frozen=True)
-class Refuses:
-    """Work that needs no model and fails in the second chunk."""
+class FailsAtSecondChunk:
+    """A task that needs no model and fails at the second chunk."""
 
     explainers: tuple[Any, ...] = ()
 

@@ -239,7 +239,7 @@ def test_explanations_are_the_librarys(clients, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "measured_target"),
+    ("kind", "target_fields"),
     [
         ("text-classification", {"target": "positive", "foil": "negative"}),
         ("text-classification", {"target": 2, "foil": 0}),
@@ -251,11 +251,11 @@ def test_explanations_are_the_librarys(clients, kind):
         ("text-generation", {"target": " are", "foil": " is"}),
     ],
 )
-def test_target_and_foil(clients, kind, measured_target):
-    question = {**QUESTIONS[kind], **measured_target}
+def test_target_and_foil(clients, kind, target_fields):
+    question = {**QUESTIONS[kind], **target_fields}
     (event,) = explained(clients[kind], {**question, "methods": ["attn_lrp"]}).values()
-    target = measured_target.get("target", tuple(measured_target.get("target_span", ())))
-    foil = measured_target.get("foil", tuple(measured_target.get("foil_span", ())) or None)
+    target = target_fields.get("target", tuple(target_fields.get("target_span", ())))
+    foil = target_fields.get("foil", tuple(target_fields.get("foil_span", ())) or None)
     target = (question["position"], target) if "position" in question else target
     expected = clients[kind].session.explainer.explain(text_of(question), "attn_lrp", target=target, foil=foil)
     assert event["explanation"]["scores"] == pytest.approx(expected.scores.tolist(), rel=1e-4, abs=1e-6)

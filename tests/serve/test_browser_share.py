@@ -24,11 +24,11 @@ pytestmark = pytest.mark.xdist_group("browser")
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def settled(page: Any) -> str:
-    """The address after it has caught up with the page, and the page with what was clicked.
+def url_after_update(page: Any) -> str:
+    """The URL after the delayed updates of the page.
 
-    A browser rings its timers in the order they are due: this one is set after all of the page's own, which wait for
-    250 milliseconds at most.
+    Browsers run timers in the order they are due: this one is set after those of the page, which have a delay of at
+    most 250 milliseconds.
     """
     page.evaluate("new Promise((done) => setTimeout(done, 300))")
     expect(page.locator("#cancel")).to_be_hidden()
@@ -53,7 +53,7 @@ def test_a_link_brings_everything_back(window: Any, served: Served, page: Any) -
     expect(page.locator("#explained")).to_have_text("Which words speak for negative rather than positive?")
     page.click("#measure")
     expect(page.locator("#curves-table tbody tr")).to_have_count(4)
-    link = settled(page)
+    link = url_after_update(page)
     with new_tab(window, link) as tab:
         again = tab.page
         expect(again.locator("#heatmaps .heatmap")).to_have_count(2)
@@ -68,7 +68,7 @@ def test_a_link_brings_everything_back(window: Any, served: Served, page: Any) -
         for method in ("attcat", "mask_lrp"):
             assert scores(again, method) == pytest.approx(scores(page, method))
         expect(again.locator("#difference .heatmap")).to_have_count(3)
-        assert settled(again) == link
+        assert url_after_update(again) == link
 
 
 @pytest.mark.parametrize("damage", ["#t=hello&m=nonsense.attcat&h=bzz&d=a&y={&u=x", "#%%%", "#h=.nobody&p=[]&t=a"])
@@ -112,7 +112,7 @@ def test_downloads(page: Any, chromium: Any) -> None:
 def test_copy_link(chromium: Any, served: Served) -> None:
     with opened(chromium, served.url, permissions=["clipboard-read", "clipboard-write"]) as tab:
         explain(tab.page, methods=("attcat",))
-        link = settled(tab.page)
+        link = url_after_update(tab.page)
         tab.page.click("#copy-link")
         expect(tab.page.locator("#share-words")).to_contain_text("The link is copied")
         assert tab.page.evaluate("navigator.clipboard.readText()") == link

@@ -26,7 +26,7 @@ def explainer() -> tl.Explainer:
 
 def explain(explainer: tl.Explainer, memory: PassMemory | None, method: str, text: Any = TEXT, **settings: Any) -> Any:
     """The result, and how many passes it took."""
-    measured_target = {name: settings.pop(name) for name in ("target", "foil") if name in settings}
+    target_options = {name: settings.pop(name) for name in ("target", "foil") if name in settings}
     passes: list[int] = []
     method_configs = {"it": MethodConfig.for_model(METHODS[method], settings, explainer.inner)}
     with on_forward_pass(lambda: passes.append(1)):
@@ -35,17 +35,17 @@ def explain(explainer: tl.Explainer, memory: PassMemory | None, method: str, tex
             method_configs,
             run_options=RunOptions(progress=False),
             resources=Resources(pass_cache=memory),
-            **measured_target,
+            **target_options,
         )["it"]
     return found, len(passes)
 
 
 @pytest.mark.parametrize("foil", [None, "negative"])
 def test_another_mask_needs_no_forward_pass_and_gives_the_same(explainer, foil):
-    memory, measured_target = PassMemory(), {"target": "positive", "foil": foil}
-    _, first = explain(explainer, memory, "mask_lrp", heads=SOME_HEADS, **measured_target)
-    found, second = explain(explainer, memory, "mask_lrp", heads=1 - SOME_HEADS, **measured_target)
-    expected, plain = explain(explainer, None, "mask_lrp", heads=1 - SOME_HEADS, **measured_target)
+    memory, target_options = PassMemory(), {"target": "positive", "foil": foil}
+    _, first = explain(explainer, memory, "mask_lrp", heads=SOME_HEADS, **target_options)
+    found, second = explain(explainer, memory, "mask_lrp", heads=1 - SOME_HEADS, **target_options)
+    expected, plain = explain(explainer, None, "mask_lrp", heads=1 - SOME_HEADS, **target_options)
     assert found == expected
     assert (first, second, plain) == (2, 0, 2)
 

@@ -133,10 +133,10 @@ def expected(answer: ExplainedAnswer, scores: torch.Tensor, side: int) -> list[t
     return [shade(value / largest) for value in sums[side]]
 
 
-def close(found: list[tuple[int, ...]], wanted: list[tuple[int, ...]]) -> bool:
+def close(found: list[tuple[int, ...]], expected: list[tuple[int, ...]]) -> bool:
     """The browser has 200 shades of each color."""
-    return len(found) == len(wanted) and all(
-        abs(one - other) <= 1 for pair in zip(found, wanted, strict=True) for one, other in zip(*pair, strict=True)
+    return len(found) == len(expected) and all(
+        abs(one - other) <= 1 for pair in zip(found, expected, strict=True) for one, other in zip(*pair, strict=True)
     )
 
 

@@ -75,8 +75,8 @@ def test_words_have_the_strengths_of_the_explanation_of_the_chosen_tokens(answer
     assert [role for role, _ in blocks] == ["prompt", "answer"]
     alone = answer.of(sentence=1)
     largest = max(abs(word.score) for word in alone.words() if word.counts)
-    wanted = [word.score / largest for word in alone.words() if word.counts]
-    assert [word.strength for word in blocks[0][1] if word.kind == "word"] == pytest.approx(wanted, abs=1e-6)
+    expected = [word.score / largest for word in alone.words() if word.counts]
+    assert [word.strength for word in blocks[0][1] if word.kind == "word"] == pytest.approx(expected, abs=1e-6)
     assert "".join(word.text for word in blocks[1][1] if word.chosen).replace(" ", "") == "Itisnotbadatall."
     breaks = [word for word in blocks[0][1] if word.kind == "break"]
     assert "".join(word.text for word in breaks) == "\n\n"

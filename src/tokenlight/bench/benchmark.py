@@ -92,7 +92,7 @@ def bench(
     check_probabilities(explainer)
     example = first_example(data, explainer.task.gap)
     if example is not None and example.reply is not None and not explainer.task.generates:
-        raise RefusedValue(f"answers are what language models write; this is a {explainer.task.name} model")
+        raise RefusedValue(f"only language models write answers; this is a {explainer.task.name} model")
     resolved = resolve_protocol(protocol, metrics, removal, example, bool(seed_models))
     models = [explainer, *seed_models]
     if seed_models and resolved.random_runs > 1:

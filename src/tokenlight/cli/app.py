@@ -68,8 +68,8 @@ def format_safe_warning(
     return escape_message(format_warning(message, category, filename, lineno, line))
 
 
-def print_version(wanted: bool) -> None:
-    if wanted:
+def print_version(requested: bool) -> None:
+    if requested:
         say(f"tokenlight {tokenlight.__version__}")
         raise typer.Exit
 

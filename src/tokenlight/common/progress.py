@@ -108,14 +108,14 @@ def count_progress(
 ) -> Iterator[Callable[[float], None]]:
     """Show a progress bar; the yielded function takes each amount of finished work. `total` None: unknown.
 
-    With `at_once` the bar appears at the start and counts the model's passes, since an amount may take minutes.
+    With `at_once` the bar is shown from the start and counts the model's passes, because a step may take minutes.
     """
     bar = make_bar(label, total, done) if show else None
-    began, running = time.monotonic(), False
+    start_time, running = time.monotonic(), False
 
     def start_if_due() -> None:
         nonlocal running
-        if bar is not None and not running and (at_once or time.monotonic() - began > DELAY):
+        if bar is not None and not running and (at_once or time.monotonic() - start_time > DELAY):
             bar.start()
             running = True
 
@@ -137,7 +137,7 @@ def count_progress(
 
 
 def make_bar(label: str, total: int | None, done: int) -> "TerminalBar | NotebookBar | None":
-    """A bar for this notebook or terminal; None where the output is neither."""
+    """A bar for the notebook or terminal; None if the output is neither."""
     if in_notebook():
         return NotebookBar(label, total, done)
     console = SafeConsole(stderr=True)
@@ -159,7 +159,7 @@ class TerminalBar:
             TextColumn("{task.fields[passes]}"),
             TimeRemainingColumn(),
         )
-        # A step may take a minute: the remaining time is estimated over several.
+        # A step may take a minute, so the remaining time is estimated over a longer period.
         self.bar = Progress(*columns, console=console, transient=True, speed_estimate_period=600)
         self.task = self.bar.add_task(label, total=total, completed=done, passes="")
         self.passes = 0
@@ -184,12 +184,12 @@ def on_forward_pass(call: Callable[[], None]) -> AbstractContextManager[None]:
 
 
 def on_backward_pass(call: Callable[[], None]) -> AbstractContextManager[None]:
-    """The same before every backward pass: a target of several parts, such as an answer, has one per part."""
+    """Call `call` before every backward pass: a target of several parts, such as an answer, has one for each part."""
     return with_callback(BACKWARD, call)
 
 
 def on_step(call: Callable[[], None]) -> AbstractContextManager[None]:
-    """The same before every step of other long computations, such as one maximum flow."""
+    """Call `call` before every step of other long computations, such as a maximum flow."""
     return with_callback(STEP, call)
 
 
@@ -254,7 +254,7 @@ def track_pace(total: int | None, done: int, show: bool) -> Iterator[Callable[[f
 
 
 def line_printer(total: int | None, done: int) -> Callable[[float], None]:
-    began = last = time.monotonic()
+    start_time = last = time.monotonic()
     finished = 0.0
 
     def advance(amount: float) -> None:
@@ -263,12 +263,16 @@ def line_printer(total: int | None, done: int) -> Callable[[float], None]:
         now = time.monotonic()
         if now - last >= LINE_INTERVAL:
             last = now
-            print(describe(done + round(finished), total, finished / (now - began)), file=sys.stderr, flush=True)
+            print(
+                format_progress(done + round(finished), total, finished / (now - start_time)),
+                file=sys.stderr,
+                flush=True,
+            )
 
     return advance
 
 
-def describe(done: int, total: int | None, rate: float) -> str:
+def format_progress(done: int, total: int | None, rate: float) -> str:
     """Progress line, such as '1,000 of 20,000 texts, 41.3 texts/s, 7:40 left'."""
     if total is None:
         return f"{done:,} texts, {rate:.1f} texts/s"

@@ -38,7 +38,7 @@ def input_notes(
         yield Note("units", f"{method_config.method.name}: what the {units} score is spread evenly over their tokens")
     if method_config.contexts is not None:
         how_many = (
-            "as many contexts as it took to settle"
+            "as many contexts as convergence took"
             if method_config.contexts.until_converged
             else f"{method_config.contexts.count} contexts"
         )

@@ -1,4 +1,4 @@
-"""Runs the passes of a plan on one batch, and the methods that read them or run the model themselves."""
+"""Run the passes of a plan on one batch, and the methods that read them or run the model themselves."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,10 +46,10 @@ def run_passes(
     graph: bool = False,
     record_options: RecordOptions = DEFAULT_RECORD_OPTIONS,
 ) -> tuple[Answer, list[Attribution]]:
-    """Each distinct pass once, read by all methods that need it; then the methods that run the model themselves.
+    """Run each distinct pass once for all methods that need it, then the methods that run the model themselves.
 
-    With `graph`, scores can be differentiated for the strengths of a head mask. `execute_plan` calls this within the
-    guard that isolates it from the caller's modes.
+    With `graph`, scores can be differentiated for the strengths of a head mask. `execute_plan` calls this with
+    the caller's inference mode and autocast turned off.
     """
     if record_options.fused:
         refuse_methods_that_need_attention_weights(plan.method_configs)
@@ -103,7 +103,9 @@ def refuse_later_tokens(instrumented: InstrumentedModel) -> None:
 
 def with_known_scores(probe: Probe, answer: Answer, output_at_baseline: Any) -> Probe:
     """The probe with the scores of the texts, and of a method's baseline, that earlier passes have computed."""
-    has_function = any(selector.function is not None for selector in answer.selectors)  # it reads no plain dict
+    has_function = any(
+        selector.function is not None for selector in answer.selectors
+    )  # a caller's function may need the model's output object
     known = answer.score[None] if has_function else probe.scores_in(answer.output)
     known_at_baseline = None if output_at_baseline is None else probe.scores_in(output_at_baseline)
     return replace(probe, known=known, known_at_baseline=known_at_baseline)
@@ -147,15 +149,15 @@ def run_model_methods(method_configs: Mapping[int, MethodConfig], probe: Probe, 
 
 def attribute_parts(method_config: MethodConfig, probe: Probe) -> list[Attribution]:
     """For each part of the target, the attribution of a method that runs the model itself."""
-    batches = [part[0].seen(probe.batch) for part in probe.parts]
+    batches = [part[0].mask_later_tokens(probe.batch) for part in probe.parts]
     if method_config.method.model_runs.parts:
-        together = as_attribution(method_config.method.function(probe, **method_config.own_options))
+        joint_attribution = as_attribution(method_config.method.function(probe, **method_config.own_options))
         attributions = [
-            Attribution(scores, {name: values[number] for name, values in together.extras.items()})
-            for number, scores in enumerate(together.scores)
+            Attribution(scores, {name: values[number] for name, values in joint_attribution.extras.items()})
+            for number, scores in enumerate(joint_attribution.scores)
         ]
     else:
-        probes = [replace(part, batch=batch) for part, batch in zip(probe.of_each(), batches, strict=True)]
+        probes = [replace(part, batch=batch) for part, batch in zip(probe.by_part(), batches, strict=True)]
         attributions = [
             as_attribution(method_config.method.function(part, **method_config.own_options)) for part in probes
         ]
@@ -176,23 +178,23 @@ class Passes:
     graph: bool
     record_options: RecordOptions
     answer: Answer | None = None  # of the first pass
-    rows: QueryWeights = field(default_factory=QueryWeights)
+    query_weights: QueryWeights = field(default_factory=QueryWeights)
     target: BatchTarget = field(init=False)  # with the selectors of the first pass, so that all explain the same
 
     def __post_init__(self) -> None:
         self.target = self.plan.target
 
     def run_plain(self) -> None:
-        """A pass of which only the output is read."""
-        reads_row = any(pass_spec.reads_query_position for pass_spec in self.plan.passes.values())
-        self.answer = self._record(PassSpec({"row"} if reads_row else set[str]())).answer
+        """Run a pass for its output only."""
+        reads_query_position = any(pass_spec.reads_query_position for pass_spec in self.plan.passes.values())
+        self.answer = self._record(PassSpec({"row"} if reads_query_position else set[str]())).answer
         self._fix_target(self.answer.selectors)
 
     def run_with_baseline(self, baseline: Tensor) -> Any:
-        """A pass of the texts together with embeddings [batch, token, dim]; returns the output for the embeddings."""
+        """Run the texts together with embeddings [batch, token, dim]; returns the output for the embeddings."""
         embeddings = torch.cat([self.instrumented.embed(self.batch.input_ids), baseline])
         capture = Capture(CaptureSpec(embeddings=embeddings, fused=self.record_options.may_fuse))
-        read_at = self.record_options.places(self.target.read_positions(self.batch))
+        read_at = self.record_options.logit_positions(self.target.read_positions(self.batch))
         twice = self.batch.map(lambda tensor: torch.cat([tensor, tensor]))
         output = self.instrumented.run(
             twice, capture, read_at=None if read_at is None else torch.cat([read_at, read_at])
@@ -209,7 +211,7 @@ class Passes:
         return {name: part[len(baseline) :] for name, part in of_both.items()}
 
     def run_group(self, keys: Sequence[Key]) -> dict[int, Attribution]:
-        """Run these passes side by side; returns the attributions of the methods that read them, by number."""
+        """Run these passes part by part; returns the attributions of the methods that read them, by number."""
         opened: dict[Key, OpenPass | Recording] = {}
         # Passes without rules come first, because they find the query positions.
         for key in sorted(keys, key=lambda key: self.plan.passes[key].rules is not None):
@@ -251,10 +253,10 @@ class Passes:
         """A pass from the cache, an open pass that is read block by block or part by part, or a recording."""
         # A pass without rules and gates is the same for every head mask, so it may be cached.
         pass_cache = self.pass_cache if pass_spec.rules is None and pass_spec.gates is None else None
-        if cached := pass_cache and pass_cache.recall(pass_spec, self.instrumented.model):
+        if cached := pass_cache and pass_cache.find(pass_spec, self.instrumented.model):
             return cached
         try:
-            # The signals of all parts together would take more memory than those of one part at a time.
+            # Signals of one part at a time take less memory than those of all parts.
             if (self.record_options.by_block or self.target.in_parts) and pass_cache is None:
                 return OpenPass(self.instrumented, self.batch, self.target, pass_spec, **self._settings)
             if (
@@ -273,7 +275,7 @@ class Passes:
 
     @property
     def _settings(self) -> dict[str, Any]:
-        return {"graph": self.graph, "record_options": self.record_options, "rows": self.rows}
+        return {"graph": self.graph, "record_options": self.record_options, "query_weights": self.query_weights}
 
     def _record(self, pass_spec: PassSpec) -> Recording:
         return record(self.instrumented, self.batch, self.target, pass_spec, **self._settings)
@@ -283,8 +285,8 @@ class Passes:
         return need_of_pass(shape_of(self.instrumented), pass_spec, texts, tokens, self.record_options).graph
 
     def _with_graph(self, pass_cache: PassMemory, pass_spec: PassSpec) -> OpenPass:
-        """A pass that keeps its graph, so that for another head mask only the backward pass runs again."""
-        cached = pass_cache.recall_graph(pass_spec)
+        """A pass that keeps its graph, so that another head mask needs a backward pass only."""
+        cached = pass_cache.find_graph(pass_spec)
         if cached is not None:
             return cached.again(self.instrumented, pass_spec)
         opened = OpenPass(self.instrumented, self.batch, self.target, pass_spec, **self._settings, repeatable=True)
@@ -307,7 +309,7 @@ def read_parts(
         for number, folding in foldings.items():
             folding.feed([block_of[key] for key in readers[number][1]])
         for block in blocks:
-            block.forget()
+            block.release()
         if all(folding.done for folding in foldings.values()):
             break
     attributions: dict[int, Attribution] = {}
@@ -323,7 +325,7 @@ def read_parts(
 
 
 def refuse_methods_that_need_attention_weights(method_configs: Iterable[MethodConfig]) -> None:
-    """Refuse methods that need attention weights, for a caller that asks for fused attention."""
+    """Refuse methods that need attention weights if fused attention was requested."""
     readers = [
         method_config.method.name
         for method_config in method_configs
@@ -331,18 +333,21 @@ def refuse_methods_that_need_attention_weights(method_configs: Iterable[MethodCo
         or not all(pass_spec.can_fuse for pass_spec in method_config.passes(split=False))
     ]
     if readers:
-        raise RefusedValue(f"fused=True: {', '.join(readers)} need the attention weights written out: leave fused out")
+        raise RefusedValue(
+            f"fused=True: {', '.join(readers)} need attention weights, which fused attention does not compute: "
+            "omit fused=True"
+        )
 
 
 def describe_readers(method_configs: Sequence[MethodConfig]) -> str:
-    """What to do if no query position is known."""
+    """A hint for the error that no query position is known."""
     readers = [
         method_config.method.name
         for method_config in method_configs
         if any(pass_spec.reads_query_position for pass_spec in method_config.passes(split=False))
     ]
-    others = [name for name, entry in METHODS.items() if not entry.reads_query_position]
+    methods_without_query_position = [name for name, entry in METHODS.items() if not entry.reads_query_position]
     return (
         f"{', '.join(readers)} need the tokens whose output is explained: choose a target that reads real tokens, or a "
-        f"method that needs none: {', '.join(others)}"
+        f"method that needs none: {', '.join(methods_without_query_position)}"
     )

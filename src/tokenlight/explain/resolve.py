@@ -37,7 +37,7 @@ def make_request(task: Task, tokenized_text: TokenizedText, resolved: ResolvedTa
 def answer_request(task: Task, tokenized_text: TokenizedText, answer: AnswerLike, quantity: Quantity) -> Request:
     """All tokens of an answer, explained one by one."""
     if not task.generates:
-        raise RefusedValue(f"answers are what language models write; this is a {task.name} model")
+        raise RefusedValue(f"only language models write answers; this is a {task.name} model")
     ids = answer_ids(task, tokenized_text, answer)
     resolved = ResolvedTarget(ids, kind="continuation", parts=tuple(range(len(ids))), quantity=quantity)
     return make_request(task, tokenized_text, resolved, named=True)

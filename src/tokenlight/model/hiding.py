@@ -1,11 +1,11 @@
 """Hiding of tokens: no token attends to them, and nothing else changes.
 
-A zero in attention_mask would do more in some families. BLOOM and Falcon count the distances of ALiBi by the mask, so
-all later tokens move; Llama 4 treats hidden tokens at the beginning as padding and moves its chunks of attention;
-DeBERTa, ESM and XLM also mask the hidden token as a query. So the attention_mask that the model gets includes the
-hidden tokens, and the attention functions skip them as keys. Where information passes between tokens outside of
-attention (a recurrence, a convolution, a mean over tokens, an index that selects keys), only attention_mask can hide
-them, so there it is used.
+A zero in attention_mask has further effects in some families. BLOOM and Falcon compute the distances of ALiBi from the
+mask, so the positions of all later tokens change; Llama 4 treats hidden tokens at the beginning as padding and shifts
+its chunks of attention; DeBERTa, ESM and XLM also mask the hidden token as a query. So the attention_mask that the
+model gets is 1 at hidden tokens, and the attention functions skip them as keys. Where information flows between tokens
+outside of attention (a recurrence, a convolution, a mean over tokens, an index that selects keys), only attention_mask
+can hide them, so there it is used.
 """
 
 from collections.abc import Callable, Mapping, Sequence

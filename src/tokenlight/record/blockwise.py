@@ -21,7 +21,7 @@ class Blockwise:
 
     instrumented: InstrumentedModel
     capture: Capture  # of the forward pass
-    wanted: frozenset[str]  # names of the signals that methods read
+    needed: frozenset[str]  # names of the signals that methods read
     graded: frozenset[str]  # of these, the signals with gradients; if empty, blocks run again for values only
     kept: frozenset[str]  # of these, the signals that are kept until all blocks have been read
     rules: AbstractContextManager[Any] | None = None
@@ -93,7 +93,7 @@ class Blockwise:
         if self.graded:
             begin_signal(state)
         spec = CaptureSpec(
-            self.wanted,
+            self.needed,
             bool(self.graded),
             double=recorded.spec.double,
             gates=recorded.spec.gates,

@@ -36,7 +36,7 @@ class PassMemory:
             self._passes.clear()
             self._graph, self._request = None, request
 
-    def recall(self, spec: PassSpec, model: PreTrainedModel) -> Recording | None:
+    def find(self, spec: PassSpec, model: PreTrainedModel) -> Recording | None:
         """The recording of a pass, if it was kept with all needed signals; its traces refer to `model`."""
         kept_needs, recording = self._passes.get(spec.key, (frozenset(), None))
         if recording is None or not spec.all_needs <= kept_needs:
@@ -48,7 +48,7 @@ class PassMemory:
         if sum(map(trace_bytes, recording.traces)) + output_bytes <= self.limit:
             self._passes[spec.key] = (spec.all_needs, recording)
 
-    def recall_graph(self, spec: PassSpec) -> OpenPass | None:
+    def find_graph(self, spec: PassSpec) -> OpenPass | None:
         """The open pass that differs from this one at most in its head gates, with its graph; or None."""
         key, open_pass = self._graph or ((), None)
         return open_pass if key == spec.graph_key else None

@@ -54,7 +54,7 @@ class Probe:
         """Groups of output selectors whose scores are added."""
         return tuple((selector,) for selector in self.selectors) if self.each else (self.selectors,)
 
-    def of_each(self) -> "list[Probe]":
+    def by_part(self) -> "list[Probe]":
         """A probe for each part."""
         known_by_part = [None] * len(self.parts) if self.known is None else self.known.split(1)
         single_part = replace(self, known_at_baseline=None, each=False)
@@ -140,7 +140,7 @@ class Probe:
         if self.at_once is None or len(self.batch.input_ids) <= self.at_once:
             yield from self._gradients(embeddings)
             return
-        for part_probe in self.of_each():  # one part at a time, so that only one graph is in memory
+        for part_probe in self.by_part():  # one part at a time, so that only one graph is in memory
             results = [next(probe._gradients(embeddings[indices])) for probe, indices in part_probe._sub_batches()]
             yield torch.cat([score for score, _ in results]), torch.cat([gradient for _, gradient in results])
 
@@ -190,7 +190,7 @@ class Probe:
 
     @property
     def _read_at(self) -> Tensor | None:
-        return self.record_options.places(self.selectors[0].reads_at)
+        return self.record_options.logit_positions(self.selectors[0].reads_at)
 
 
 def total(selectors: tuple[OutputSelector, ...], output: Any) -> Tensor:

@@ -45,7 +45,7 @@ class QueryWeights:
         for part_index, part in enumerate(parts):
             if (part_index, split) in self._weights:
                 continue
-            if (weights := part.rows(batch.input_ids.shape[1])) is not None:
+            if (weights := part.query_weights(batch.input_ids.shape[1])) is not None:
                 self._weights[part_index, split] = weights
                 continue
             if (

@@ -47,7 +47,7 @@ class RecordOptions:
         """Whether attention is one operation, if the model supports it."""
         return self.may_fuse and spec.can_fuse
 
-    def places(self, read_at: Tensor | None) -> Tensor | None:
+    def logit_positions(self, read_at: Tensor | None) -> Tensor | None:
         """The positions, [batch] or [batch, step], whose logits alone are computed; None: those of all tokens.
 
         The logits of the steps of an answer are always computed separately.
@@ -148,7 +148,7 @@ class OpenPass:
         graph: bool = False,
         record_options: RecordOptions = DEFAULT_RECORD_OPTIONS,
         repeatable: bool = False,
-        rows: QueryWeights | None = None,  # shared by all passes over the batch
+        query_weights: QueryWeights | None = None,  # shared by all passes over the batch
     ):
         if unknown := spec.signals - set(SIGNALS):
             raise RefusedValue(f"unknown signals {sorted(unknown)}; there are {', '.join(SIGNALS)}")
@@ -183,12 +183,12 @@ class OpenPass:
             self._mode = RuleMode(rules, self._ledger, pending_shares, only_our_leaves=True, buffers=buffers)
         if "projected" in spec.signals:
             capture_gated_projections(instrumented)
-        read_at = record_options.places(target.read_positions(batch))
+        read_at = record_options.logit_positions(target.read_positions(batch))
         self._output = instrumented.run(batch, self._capture, self._mode, read_at=read_at)
         self.fused = check_fused(instrumented, self._capture, record_options)
         self.output = {name: value.detach() for name, value in self._output.items() if isinstance(value, Tensor)}
         self.selectors = target.select(self._output, batch, instrumented.model)
-        self._query_weights = QueryWeights() if rows is None else rows
+        self._query_weights = QueryWeights() if query_weights is None else query_weights
         if spec.reads_query_position:
             head_results = (self._output, self._capture.last_output) if finds_query_positions else ()
             self._query_weights.find(instrumented, batch, self._parts, spec.split, *head_results)
@@ -225,7 +225,13 @@ class OpenPass:
             first_block = len(capture.blocks) - 1 if capture.spec.last_block else 0
             model = self._instrumented.model
             trace = Trace(
-                part.seen(self._batch), score.detach(), query_weights, part.sign, model, self._ledger, first_block
+                part.mask_later_tokens(self._batch),
+                score.detach(),
+                query_weights,
+                part.sign,
+                model,
+                self._ledger,
+                first_block,
             )
             if capture.spec.by_block:
                 blockwise = Blockwise(self._instrumented, capture, spec.signals, spec.graded, spec.kept, self._mode)
@@ -244,7 +250,7 @@ def record(
     *,
     graph: bool = False,
     record_options: RecordOptions = DEFAULT_RECORD_OPTIONS,
-    rows: QueryWeights | None = None,
+    query_weights: QueryWeights | None = None,
 ) -> Recording:
     """Run the model on a batch, and keep the signals that the pass needs.
 
@@ -252,7 +258,9 @@ def record(
     do not change the results.
     """
     instrumented = model if isinstance(model, InstrumentedModel) else InstrumentedModel(model)
-    open_pass = OpenPass(instrumented, batch, target, spec, graph=graph, record_options=record_options, rows=rows)
+    open_pass = OpenPass(
+        instrumented, batch, target, spec, graph=graph, record_options=record_options, query_weights=query_weights
+    )
     traces = tuple(part.close() for part in open_pass.parts())
     return Recording(traces, open_pass.selectors, open_pass.output, open_pass.fused)
 

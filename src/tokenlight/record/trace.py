@@ -122,7 +122,7 @@ class Block:
             )
         return self.signals[name]
 
-    def forget(self) -> None:
+    def release(self) -> None:
         """Release all signals, after the methods have read them."""
         self.signals.clear()
 

@@ -202,7 +202,7 @@ def read_answer(session: Session, tokenized_text: TokenizedText, answer: str | t
     """Its token ids."""
     task = session.explainer.task
     if not task.generates:
-        raise Refused(f"answers are what language models write; this is a {task.name} model")
+        raise Refused(f"only language models write answers; this is a {task.name} model")
     ids = answer_ids(task, tokenized_text, answer)
     if len(ids) > ANSWER:
         raise Refused(f"the answer has {len(ids)} tokens, the page takes {ANSWER}: shorten it")

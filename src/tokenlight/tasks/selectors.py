@@ -103,14 +103,14 @@ class OutputSelector:
         known = [position for position in positions if position is not None]
         return torch.stack(known).amin(0) if known else None
 
-    def rows(self, width: int) -> Tensor | None:
+    def query_weights(self, width: int) -> Tensor | None:
         """[batch, token] weights of the query positions at which [query, key] maps are read; None: not known."""
         if self.row is None or self.position is None:
             return None
         return one_hot(self.row, width).float()
 
-    def seen(self, batch: Batch) -> Batch:
-        """The batch without tokens that what is explained cannot depend on."""
+    def mask_later_tokens(self, batch: Batch) -> Batch:
+        """The batch with tokens masked that the explained score cannot depend on."""
         return batch
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Self:
@@ -194,12 +194,12 @@ class ContinuationSelector(OutputSelector):
     def first_read(self) -> Tensor:
         return torch.where(self.weight > 0, self.row, self.row.amax(1, keepdim=True)).amin(1)
 
-    def rows(self, width: int) -> Tensor:
+    def query_weights(self, width: int) -> Tensor:
         """[batch, token] the weights of the steps, so that maps are added up as the numbers are."""
         return self.weight.new_zeros(len(self.row), width).scatter_add_(1, self.row, self.weight)
 
-    def seen(self, batch: Batch) -> Batch:
-        """Without the tokens after the last one that is read, because some methods average over all tokens."""
+    def mask_later_tokens(self, batch: Batch) -> Batch:
+        """Mask the tokens after the last one that is read, because some methods average over all tokens."""
         last = torch.where(self.weight > 0, self.row, self.row[:, :1]).amax(1, keepdim=True)
         positions = torch.arange(batch.input_ids.shape[1], device=last.device)
         return replace(batch, attention_mask=batch.attention_mask * (positions <= last))

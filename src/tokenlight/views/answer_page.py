@@ -49,7 +49,7 @@ def drawable_answer(answer: ExplainedAnswer) -> dict[str, Any]:
         "ids": list(answer.ids),
         "numbers": answer.numbers.tolist(),
         "probabilities": [math.exp(value) for value in answer.log_probabilities.tolist()],
-        "alternatives": [[vars(sentence) for sentence in choices] for choices in answer.alternatives],
+        "alternatives": [[vars(alternative) for alternative in alternatives] for alternatives in answer.alternatives],
         "matrix": packed(answer.matrix),
     }
 
@@ -69,7 +69,7 @@ def groups(answer: ExplainedAnswer) -> list[dict[str, Any]]:
     return [
         {
             "name": group_name(passage, answer.documents),
-            "source": passage.segment is not None,
+            "is_document": passage.segment is not None,
             "tokens": list(passage.tokens),
             "text": passage.text,
         }
@@ -99,21 +99,21 @@ def blocks(answer: ExplainedAnswer) -> list[dict[str, Any]]:
             block[side].append({**piece, "text": readable(answer.tokens[token])})
             continue
         if start > laid_out[index]:
-            block["pieces"].append(between(text[laid_out[index] : start]))
+            block["pieces"].append(text_piece(text[laid_out[index] : start]))
         written = text[max(start, laid_out[index]) : end]
         laid_out[index] = max(laid_out[index], end)
-        add(block["pieces"], {**piece, "text": written, "newline": bool(written) and not written.strip()})
+        append_piece(block["pieces"], {**piece, "text": written, "newline": bool(written) and not written.strip()})
     for block, text, position in zip(messages, answer.texts, laid_out, strict=True):
         if text[position:].strip():
-            block["pieces"].append(between(text[position:]))
+            block["pieces"].append(text_piece(text[position:]))
     return messages
 
 
-def between(text: str) -> dict[str, Any]:
+def text_piece(text: str) -> dict[str, Any]:
     return {"text": text, "tokens": [], "word": None, "special": False, "newline": False}
 
 
-def add(pieces: list[dict[str, Any]], piece: dict[str, Any]) -> None:
+def append_piece(pieces: list[dict[str, Any]], piece: dict[str, Any]) -> None:
     """Append a piece; tokens that share a character within a word, such as bytes of an emoji, are joined to one."""
     last = pieces[-1] if pieces else None
     if last is not None and last["word"] == piece["word"] and not (last["text"] and piece["text"]):

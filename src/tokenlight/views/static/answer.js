@@ -48,8 +48,8 @@ export function scoresOf({ rows, width, answer }, choice) {
       for (const token of choice.tokens) scores[answer.start + row] += rows[row * width + token];
     return scores;
   }
-  const wanted = choice ? choice.tokens.map((token) => token - answer.start) : Array.from({ length: count }, (_, i) => i);
-  for (const row of wanted) for (let token = 0; token < width; token++) scores[token] += rows[row * width + token];
+  const answerRows = choice ? choice.tokens.map((token) => token - answer.start) : Array.from({ length: count }, (_, i) => i);
+  for (const row of answerRows) for (let token = 0; token < width; token++) scores[token] += rows[row * width + token];
   return scores;
 }
 
@@ -83,7 +83,7 @@ function drawBlocks(view) {
   view.ofToken = new Array(view.width); // the unit of each
   view.folds = [];
   view.chips = []; // what shows the score of several tokens: sources and template
-  view.begins = new Map(view.answer.groups.map((group, i) => [group.source ? group.tokens[0] : -1 - i, group]));
+  view.begins = new Map(view.answer.groups.map((group, i) => [group.is_document ? group.tokens[0] : -1 - i, group]));
   const own = view.answer.blocks.length - 1;
   const blocks = view.answer.blocks.map((block, i) => drawBlock(view, block, i === own ? "answer" : "prompt"));
   view.prompt.replaceChildren(...blocks.slice(0, own));

@@ -34,7 +34,7 @@ function because({ view, choice, scores, sum, choose }) {
 /** What did this part of the prompt support? */
 function supported({ view, choice, scores, sum, choose }) {
   const { answer } = view;
-  const source = answer.groups.find((group) => group.source && same(group.tokens, choice.tokens));
+  const document_ = answer.groups.find((group) => group.is_document && same(group.tokens, choice.tokens));
   const list = make("ol", "panel-list");
   for (const tokens of answer.answer_sentences) {
     const item = make("li", "");
@@ -44,7 +44,7 @@ function supported({ view, choice, scores, sum, choose }) {
   }
   const all = scores.reduce((total, score) => total + score, 0);
   return [
-    title(source ? source.name : `“${textOf(view, choice.tokens)}”`, () => choose(null)),
+    title(document_ ? document_.name : `“${textOf(view, choice.tokens)}”`, () => choose(null)),
     make("p", "panel-line", `${count(choice.tokens.length, "token")} of the prompt, score ${scoreText(view, all)}`),
     make("h4", "", "What it supported"),
     list,
@@ -74,7 +74,7 @@ function shareTable(view, scores, sum, choose) {
 
 function strongestSentences(view, sum, choose) {
   const { answer } = view;
-  if (answer.groups.some((group) => group.source) || answer.sentences.length < 2) return [];
+  if (answer.groups.some((group) => group.is_document) || answer.sentences.length < 2) return [];
   const found = answer.sentences.map((tokens) => ({ tokens, score: sum(tokens) }));
   found.sort((one, other) => Math.abs(other.score) - Math.abs(one.score));
   const list = make("ol", "panel-list");
@@ -139,9 +139,9 @@ function bar(share, sign) {
 
 /** What a choice of tokens says, as it stands in the text; a gap is an ellipsis. Added tokens count if there is nothing else. */
 function textOf(view, tokens) {
-  const wanted = new Set(tokens);
+  const selected = new Set(tokens);
   const pieces = view.answer.blocks.flatMap((block) => [...block.head, ...block.pieces]);
-  const chosen = pieces.filter((piece) => piece.tokens.some((token) => wanted.has(token)));
+  const chosen = pieces.filter((piece) => piece.tokens.some((token) => selected.has(token)));
   const plain = chosen.some((piece) => !piece.special) ? chosen.filter((piece) => !piece.special) : chosen;
   let text = "";
   let last = null; // token of what was written

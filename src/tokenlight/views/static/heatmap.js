@@ -59,14 +59,14 @@ export function drawHeatmaps(container, explanations, options = {}) {
 }
 
 /** Under each heatmap what concerns it alone; what several say is said once, at the end. */
-function drawNotes(board, wanted) {
+function drawNotes(board, showNotes) {
   const rows = [...board.rows.values()];
-  const all = rows.flatMap((row) => (wanted ? (row.explanation.notes ?? []) : []));
+  const all = rows.flatMap((row) => (showNotes ? (row.explanation.notes ?? []) : []));
   const shared = new Set(all.filter((note, i) => all.indexOf(note) !== i));
   for (const row of rows) {
     for (const note of row.element.querySelectorAll(":scope > .note")) note.remove();
-    const own = wanted ? (row.explanation.notes ?? []).filter((note) => !shared.has(note)) : [];
-    if (wanted && [...row.words.values()].some((word) => !word.special && isUnsure(word))) own.push(UNSURE);
+    const own = showNotes ? (row.explanation.notes ?? []).filter((note) => !shared.has(note)) : [];
+    if (showNotes && [...row.words.values()].some((word) => !word.special && isUnsure(word))) own.push(UNSURE);
     row.element.append(...own.map((note) => make("p", "note", note)));
   }
   board.foot.replaceChildren(...[...shared].map((note) => make("p", "note", note)));
