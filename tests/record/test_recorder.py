@@ -486,7 +486,9 @@ def test_what_is_compiled_but_not_the_models_own_is_refused():
     whole, part = compile_all(bert()), compile_a_block(bert())
     for model, wrapper in [(whole, whole), (part, part.bert.encoder.layer[1])]:
         wrapper.register_forward_hook(lambda *_: None)
-        with pytest.raises(tl.UnsupportedModelError, match=r"there are hooks on the module that torch\.compile returned"):
+        with pytest.raises(
+            tl.UnsupportedModelError, match=r"there are hooks on the module that torch\.compile returned"
+        ):
             explain(model)
 
 
