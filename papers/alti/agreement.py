@@ -34,16 +34,16 @@ class MaskedNumber(Positioned, Labeled):
     auto_class = "AutoModelForTokenClassification"
     gap = "inside"
 
-    def place(self, tokenized_text: TokenizedText, target: Any) -> tuple[int, Any]:
+    def split_target(self, tokenized_text: TokenizedText, target: Any) -> tuple[int, Any]:
         if isinstance(target, tuple):
-            return super().place(tokenized_text, target)
+            return super().split_target(tokenized_text, target)
         masks = [i for i, token in enumerate(tokenized_text.input_ids) if token == self.tokenizer.mask_token_id]
         if len(masks) != 1:
             raise ValueError(f"expected one {self.tokenizer.mask_token} in the text, found {len(masks)}")
         return masks[0], target
 
     def default_position(self, tokenized_text: TokenizedText) -> int | None:
-        return self.place(tokenized_text, None)[0]
+        return self.split_target(tokenized_text, None)[0]
 
 
 def number_of(verb: str, other: str) -> str:

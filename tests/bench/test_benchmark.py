@@ -269,7 +269,7 @@ def test_the_perturbation_can_be_chosen(data, tmp_path):
     assert records(tmp_path / "out")[0]["methods"]["attcat"]["values"] == pytest.approx(expected, abs=1e-5)
     with pytest.raises(ValueError, match="leave metrics and removal out"):
         bench(explainer, data, protocol="attcat", removal="delete")
-    with pytest.raises(ValueError, match="removed by 'delete', 'pad' or 'mask'"):
+    with pytest.raises(ValueError, match="removal is one of 'delete', 'pad', 'mask'"):
         bench(explainer, data, removal="hide")  # type: ignore[arg-type]
 
 

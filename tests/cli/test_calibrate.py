@@ -30,7 +30,7 @@ def test_calibrated_strengths_are_saved_drawn_and_used(texts, tmp_path):
     assert loaded.calibrated is not None
     assert loaded.made["texts"] == len(TEXTS)
     assert loaded.made["source"].endswith("texts.tsv")
-    assert loaded.made["perturbation"]["token"] == 0  # the embedded model's padding
+    assert loaded.made["perturbation"]["removal"] == 0  # the embedded model's padding
     assert str(loaded) in shown
     assert "syntactic and positional" in shown
     assert "held back" in shown

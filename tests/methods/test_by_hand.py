@@ -470,7 +470,7 @@ def test_erasure_runs_many_tokens_in_chunks():
 
 def test_erasure_of_an_extractive_answer_is_that_of_start_plus_end():
     model, ids = models.model("bert", "question-answering", torch.float64), models.ids(2, 6)
-    both = tl.attribute(model, ids, method="erasure", target=(1, 3))
+    both = tl.attribute(model, ids, method="erasure", target=(1, 4))
     start = tl.attribute(model, ids, method="erasure", target=lambda output: output.start_logits[:, 1])
     end = tl.attribute(model, ids, method="erasure", target=lambda output: output.end_logits[:, 3])
     torch.testing.assert_close(both, start + end)

@@ -54,7 +54,7 @@ def test_a_prompt_of_one_token_is_replaced_by_an_empty_text(family):
     [
         ("llama", "text-classification", 1),
         ("llama", "token-classification", (0, 1)),
-        ("gpt2", "question-answering", (0, 1)),
+        ("gpt2", "question-answering", (0, 2)),
         ("gpt2", "text-generation", FIRST),
         ("bert", "text-classification", 1),
         ("bert", "token-classification", (0, 1)),

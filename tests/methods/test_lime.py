@@ -55,7 +55,7 @@ CASES: dict[str, tuple[Any, Any, Any]] = {  # model, target, what is fitted
     "one number": (lambda: classifier(None, 1), 0, lambda out: out.logits[0, 0]),
     "answer": (
         lambda: of_head("question-answering"),
-        (1, 3),
+        (1, 4),
         lambda out: out.start_logits.softmax(-1)[0, 1] * out.end_logits.softmax(-1)[0, 3],
     ),
     "token": (lambda: of_head("token-classification"), (2, 1), lambda out: out.logits.softmax(-1)[0, 2, 1]),

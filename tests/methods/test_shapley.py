@@ -329,7 +329,7 @@ def test_a_seed_decides(method):
 @pytest.mark.parametrize("method", BOTH)
 def test_an_extractive_answer_is_start_plus_end(method):
     model, ids = models.model("bert", "question-answering", torch.float64), models.ids(1, 6)
-    resolved = [(1, 3), lambda output: output.start_logits[:, 1], lambda output: output.end_logits[:, 3]]
+    resolved = [(1, 4), lambda output: output.start_logits[:, 1], lambda output: output.end_logits[:, 3]]
     both, start, end = (tl.attribute(model, ids, method=method, target=target) for target in resolved)
     assert_near(both, start + end)
 
