@@ -141,10 +141,10 @@ def training_texts(run: Run, options: argparse.Namespace) -> list[ParsedTextSour
         sizes: dict[str | None, int] = {None: options.train_texts}
     else:
         sizes = share_texts(run, options)
-    documents = [
+    sources = [
         tl.DataSource(data, split=split, sample=size or None, seed=options.seed) for split, size in sizes.items()
     ]
-    return [parse_source(source, spacy=options.spacy) for source in documents]
+    return [parse_source(source, spacy=options.spacy) for source in sources]
 
 
 def share_texts(run: Run, options: argparse.Namespace) -> dict[str | None, int]:

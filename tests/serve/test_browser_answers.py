@@ -51,7 +51,7 @@ def test_write_an_answer_and_ask_why(window: Any, served: Any) -> None:
         assert shades(page) != whole
         expect(page).to_have_url(re.compile("&n="))
         linked = page.url
-        page.locator(".answer-prompt .answer-source").click()  # what did the passage support?
+        page.locator(".answer-prompt .answer-document").click()  # what did the passage support?
         expect(page.locator(".panel-title")).to_have_text("passage 1")
         expect(page.locator(".answer-panel")).to_contain_text("What it supported")
 

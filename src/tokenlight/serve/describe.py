@@ -22,7 +22,7 @@ METHOD_GROUPS = {
     "averaged_gradients": "Gradients",
     "decomposition": "Decomposition",
     "relevance": "Relevance",
-    "perturbation": "Perturbation and control",
+    "erasure": "Perturbation and control",
     "shapley": "Perturbation and control",
     "lime": "Perturbation and control",
     "suppression": "Perturbation and control",

@@ -27,30 +27,30 @@ MOST = 3  # documents under each sentence, if the table is too wide for the term
 PROMPT = "the prompt"
 TITLE = "Which passage made it say this sentence?"
 STYLE = f"""
-.tokenlight-sources {{
+.tokenlight-documents {{
   {LIGHT_COLORS}; font: 14px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   padding: .2rem .4rem
 }}
-.tokenlight-sources table {{ border-collapse: separate; border-spacing: 2px }}
-.tokenlight-sources th, .tokenlight-sources td {{ padding: .3rem .55rem; border: 0 }}
-.tokenlight-sources thead th {{ vertical-align: bottom; text-align: center; font-weight: 600; max-width: 9rem }}
-.tokenlight-sources thead small {{ display: block; font-weight: 400; color: var(--quiet); line-height: 1.3 }}
-.tokenlight-sources tbody th, .tokenlight-sources td {{ vertical-align: middle }}
-.tokenlight-sources tbody th {{ text-align: start; font-weight: 400; max-width: 30rem; white-space: pre-wrap }}
-.tokenlight-sources td {{ text-align: center; border-radius: 3px; font-variant-numeric: tabular-nums }}
-.tokenlight-sources .other {{ color: var(--quiet); font-weight: 400 }}
-.tokenlight-sources .first-other {{ border-left: 2px solid var(--line) }}
-.tokenlight-sources p {{ margin: .4rem 0 0; color: var(--quiet); font-size: 13px }}
+.tokenlight-documents table {{ border-collapse: separate; border-spacing: 2px }}
+.tokenlight-documents th, .tokenlight-documents td {{ padding: .3rem .55rem; border: 0 }}
+.tokenlight-documents thead th {{ vertical-align: bottom; text-align: center; font-weight: 600; max-width: 9rem }}
+.tokenlight-documents thead small {{ display: block; font-weight: 400; color: var(--quiet); line-height: 1.3 }}
+.tokenlight-documents tbody th, .tokenlight-documents td {{ vertical-align: middle }}
+.tokenlight-documents tbody th {{ text-align: start; font-weight: 400; max-width: 30rem; white-space: pre-wrap }}
+.tokenlight-documents td {{ text-align: center; border-radius: 3px; font-variant-numeric: tabular-nums }}
+.tokenlight-documents .other {{ color: var(--quiet); font-weight: 400 }}
+.tokenlight-documents .first-other {{ border-left: 2px solid var(--line) }}
+.tokenlight-documents p {{ margin: .4rem 0 0; color: var(--quiet); font-size: 13px }}
 """
 PAGE_STYLE = """
 body { max-width: 72rem }
 h1 { margin: 0 0 1rem }
-.tokenlight-sources { border: 1px solid var(--line); border-radius: 8px; padding: .9rem 1.1rem }
-@media (max-width: 40rem) { .tokenlight-sources tbody th { min-width: 11rem } }
+.tokenlight-documents { border: 1px solid var(--line); border-radius: 8px; padding: .9rem 1.1rem }
+@media (max-width: 40rem) { .tokenlight-documents tbody th { min-width: 11rem } }
 """
 READING = (
-    "Scores add up: a row is its sentence's score. Shade is strength, relative to the strongest source; "
-    "what is no source stands behind the line."
+    "Scores add up: a row is its sentence's score. Shade is strength, relative to the strongest document; "
+    "columns after the line are not documents."
 )
 
 
@@ -156,8 +156,8 @@ def body(table: DocumentTable) -> str:
         for sentence, row, shades in zip(table.parts, table.scores.tolist(), strengths(table), strict=True)
     )
     return (
-        '<div class="tokenlight-sources"><div class="scroll" tabindex="0" role="group" '
-        'aria-label="Sentences and sources">'
+        '<div class="tokenlight-documents"><div class="scroll" tabindex="0" role="group" '
+        'aria-label="Sentences and documents">'
         f"<table><thead><tr><th></th>{heads}</tr></thead><tbody>{rows}</tbody></table></div><p>{READING}</p></div>"
     )
 
@@ -165,7 +165,7 @@ def body(table: DocumentTable) -> str:
 def column_kinds(table: DocumentTable) -> list[str]:
     first = next((i for i, column in enumerate(table.documents) if not is_document(column)), None)
     return [
-        "source" if is_document(column) else "other first-other" if i == first else "other"
+        "document" if is_document(column) else "other first-other" if i == first else "other"
         for i, column in enumerate(table.documents)
     ]
 
@@ -173,7 +173,7 @@ def column_kinds(table: DocumentTable) -> list[str]:
 def html_cells(row: list[float], shades: list[float], kinds: list[str]) -> str:
     cells = []
     for score, strength, kind in zip(row, shades, kinds, strict=True):
-        style = f' style="{shaded(shade(strength), shade(strength, DARK))}"' if kind == "source" else ""
+        style = f' style="{shaded(shade(strength), shade(strength, DARK))}"' if kind == "document" else ""
         cells.append(f'<td class="{kind}{" shaded" if style else ""}"{style}>{score_text(score)}</td>')
     return "".join(cells)
 
@@ -214,15 +214,15 @@ def column_places(table: DocumentTable) -> list[float]:
     return [i + (GAP if other and not all(others) else 0.0) for i, other in enumerate(others)]
 
 
-def draw_cell(axes: Any, box: tuple[float, float, float], score: float, strength: float, source: bool) -> None:
+def draw_cell(axes: Any, box: tuple[float, float, float], score: float, strength: float, of_document: bool) -> None:
     from matplotlib.patches import Rectangle
 
     left, bottom, height = box
     background = shade(strength)
-    if source:
+    if of_document:
         inner = (left + 0.03, bottom + 0.02)
         axes.add_patch(Rectangle(inner, 0.94, height - 0.04, color=css(background), linewidth=0))
-    color = css(ink(background)) if source else "#57606a"
+    color = css(ink(background)) if of_document else "#57606a"
     axes.text(left + 0.5, bottom + height / 2, score_text(score), ha="center", va="center", fontsize=8, color=color)
 
 

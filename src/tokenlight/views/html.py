@@ -60,7 +60,7 @@ DARK_SHADES = "background: var(--dark) !important; color: var(--dark-ink) !impor
 # Behind all other styles, since it changes what they say.
 SURROUNDINGS = f"""
 @media screen and (prefers-color-scheme: dark) {{
-  :root, .tokenlight, .tokenlight-sources {{ {DARK_COLORS} }}
+  :root, .tokenlight, .tokenlight-documents {{ {DARK_COLORS} }}
   .shaded {{ {DARK_SHADES} }}
 }}
 @media print {{
@@ -79,7 +79,7 @@ IN_NOTEBOOK = f"""
 .tokenlight .heat.heat {{ font-size: inherit; line-height: inherit }}
 .tokenlight .heat.heat :is(tr, th, td) {{ background: none; text-align: start; vertical-align: baseline }}
 .tokenlight .heat.heat :is(tr, td) {{ line-height: inherit }}
-{DARK_NOTEBOOK} :is(.tokenlight, .tokenlight-sources) {{ {DARK_COLORS} }}
+{DARK_NOTEBOOK} :is(.tokenlight, .tokenlight-documents) {{ {DARK_COLORS} }}
 {DARK_NOTEBOOK} .shaded {{ {DARK_SHADES} }}
 """
 

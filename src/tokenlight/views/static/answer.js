@@ -82,7 +82,7 @@ function drawBlocks(view) {
   view.units = []; // words or tokens, those in folds too
   view.ofToken = new Array(view.width); // the unit of each
   view.folds = [];
-  view.chips = []; // what shows the score of several tokens: sources and template
+  view.chips = []; // buttons with the score of several tokens: documents and template
   view.begins = new Map(view.answer.groups.map((group, i) => [group.is_document ? group.tokens[0] : -1 - i, group]));
   const own = view.answer.blocks.length - 1;
   const blocks = view.answer.blocks.map((block, i) => drawBlock(view, block, i === own ? "answer" : "prompt"));
@@ -142,8 +142,8 @@ function unitsOf(view, pieces, side) {
 function drawUnit(view, unit) {
   if (!unit.tokens.length) return [unit.text];
   const before = [];
-  const source = view.begins.get(unit.tokens[0]);
-  if (source) before.push(sourceChip(view, source));
+  const document_ = view.begins.get(unit.tokens[0]);
+  if (document_) before.push(documentChip(view, document_));
   const sentence = view.answer.answer_sentences.findIndex((tokens) => tokens[0] === unit.tokens[0]);
   if (sentence >= 0 && view.answer.answer_sentences.length > 1) before.push(sentenceHandle(view, sentence));
   const kind = unit.special ? "special" : unit.newline ? "word is-break" : "word";
@@ -167,17 +167,17 @@ function sentenceHandle(view, sentence) {
   return handle;
 }
 
-/** A button in front of a source of the prompt, with the source's score. */
-function sourceChip(view, source) {
-  const chip = button("answer-source", "", () => chooseTokens(view, { side: "prompt", tokens: source.tokens }));
+/** A button before a document of the prompt, with the document's score. */
+function documentChip(view, document_) {
+  const chip = button("answer-document", "", () => chooseTokens(view, { side: "prompt", tokens: document_.tokens }));
   chip.title = "what of the answer did it support?";
   const score = make("b", "");
-  chip.append(make("span", "", source.name), score);
-  view.chips.push({ element: chip, score, tokens: source.tokens });
+  chip.append(make("span", "", document_.name), score);
+  view.chips.push({ element: chip, score, tokens: document_.tokens });
   return chip;
 }
 
-/** The template's tokens before a message, closed until somebody wants to see them. */
+/** The template's tokens before a message, collapsed by default. */
 function templateChip(view, pieces) {
   const units = unitsOf(view, pieces, "prompt");
   const holder = make("span", "turn-template");
@@ -186,7 +186,7 @@ function templateChip(view, pieces) {
   inside.append(...units.flatMap((unit) => drawUnit(view, unit)));
   inside.hidden = tokens.length > 2;
   if (inside.hidden) {
-    const chip = button("answer-source", "", () => {
+    const chip = button("answer-document", "", () => {
       inside.hidden = !inside.hidden;
       chip.setAttribute("aria-expanded", String(!inside.hidden));
     });
@@ -292,20 +292,20 @@ function press(view, event) {
   const unit = unitAt(view, event.target);
   if (event.key === "Escape" && view.chosen) return chooseTokens(view, null);
   if (!unit || event.altKey) return;
-  const goals = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity };
+  const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity };
   if (event.key === "Enter" || event.key === " ") pick(view, unit, event);
   else if (event.key === "s") pickSentence(view, unit);
-  else if (event.key in goals) moveTo(view, unit, goals[event.key]);
+  else if (event.key in steps) moveTo(view, unit, steps[event.key]);
   else return;
   event.preventDefault();
 }
 
 function moveTo(view, unit, step) {
   const open = view.units.filter((other) => other.side === unit.side && other.element?.offsetParent);
-  const goal = open[Math.max(0, Math.min(open.length - 1, open.indexOf(unit) + step))];
+  const next = open[Math.max(0, Math.min(open.length - 1, open.indexOf(unit) + step))];
   unit.element.tabIndex = -1;
-  goal.element.tabIndex = 0;
-  goal.element.focus();
+  next.element.tabIndex = 0;
+  next.element.focus();
 }
 
 // Showing

@@ -4,7 +4,7 @@ import { make, paint, signedNumber } from "./heatmap.js";
 const OWN = "the answer itself";
 const MOST_TOKENS = 6; // of a choice that are listed with their alternatives
 const UNFINISHED = "\ufffd"; // how decoders write some of a character's bytes
-const STRONGEST = 3; // sentences of the prompt, where it has no sources
+const STRONGEST = 3; // sentences of the prompt, if it has no documents
 
 /** `shown`: the view, the choice, a score for each token, their sum over tokens, and how to choose something else. */
 export function drawPanel(panel, shown) {
@@ -59,11 +59,11 @@ function shareTable(view, scores, sum, choose) {
   const sizes = groups.map(({ tokens }) => tokens.reduce((all, token) => all + Math.abs(scores[token]), 0));
   const total = sizes.reduce((all, size) => all + size, 0) || 1;
   const table = make("table", "panel-shares");
-  groups.forEach(({ name, tokens, source }, i) => {
+  groups.forEach(({ name, tokens, is_document: isDocument }, i) => {
     const row = table.insertRow();
     const label = row.insertCell();
-    label.append(source ? link(name, () => choose({ side: "prompt", tokens })) : name);
-    label.className = source ? "" : "panel-quiet";
+    label.append(isDocument ? link(name, () => choose({ side: "prompt", tokens })) : name);
+    label.className = isDocument ? "" : "panel-quiet";
     row.insertCell().append(bar(sizes[i] / total, sum(tokens)));
     row.insertCell().textContent = scoreText(view, sum(tokens));
     row.insertCell().textContent = `${Math.round((100 * sizes[i]) / total)} %`;

@@ -333,7 +333,7 @@ function moveFocus(board, event) {
   if (place < 0 || index === null) return;
   const order = [...rows[place].words].filter(([, word]) => word.element).map(([other]) => other);
   const here = order.indexOf(index);
-  const goals = {
+  const destinations = {
     ArrowRight: [place, order[here + 1]],
     ArrowLeft: [place, order[here - 1]],
     Home: [place, order[0]],
@@ -341,9 +341,9 @@ function moveFocus(board, event) {
     ArrowDown: [place + 1, index],
     ArrowUp: [place - 1, index],
   };
-  const [row, goal] = goals[event.key] ?? [];
-  const word = rows[row]?.words.get(goal);
-  if (!goals[event.key]) return;
+  const [row, wordIndex] = destinations[event.key] ?? [];
+  const word = rows[row]?.words.get(wordIndex);
+  if (!destinations[event.key]) return;
   event.preventDefault();
   if (!word?.element) return; // beyond the ends, or folded there
   rows[row].element.querySelector('[data-index][tabindex="0"]').tabIndex = -1;
