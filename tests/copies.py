@@ -1,6 +1,6 @@
 """Copies of a process that are killed in the middle of their work, after a number of calls: no clock decides.
 
-A server imports everything once and hands out copies of itself, because starting Python takes seconds.
+A server imports everything once and forks copies of itself, because starting Python takes seconds.
 """
 
 import multiprocessing

@@ -18,7 +18,7 @@ Scores = np.ndarray
 
 
 def slow_copy(model: Any) -> Any:
-    """A copy that hands out its attention, with weights that gradients go through."""
+    """A copy that returns its attention, with weights that require gradients."""
     slow = copy.deepcopy(model).eval()
     slow.set_attn_implementation("eager")
     return slow.requires_grad_(True)

@@ -25,7 +25,7 @@ PACKAGE = Path(tokenlight.__file__).parent
 
 @contextmanager
 def promised(what: str, library: str) -> Iterator[None]:
-    """Any failure inside says in plain words what is gone."""
+    """Any failure inside is raised as an error that names the missing internal."""
     try:
         yield
     except Exception as error:
@@ -215,9 +215,9 @@ def test_uvicorn_calls_the_overridden_methods_of_a_server():
 
     async def app(scope: Any, receive: Any, send: Any) -> None: ...
 
-    told: list[str] = []
+    calls: list[str] = []
     config = uvicorn.Config(app, port=0, lifespan="off", log_level="critical")
-    server = WarnedServer(config, on_signal=lambda: told.append("signal"), on_end=lambda: told.append("end"))
+    server = WarnedServer(config, on_signal=lambda: calls.append("signal"), on_end=lambda: calls.append("end"))
 
     async def serve_until_signal() -> None:
         running = asyncio.ensure_future(server.serve())
@@ -229,7 +229,7 @@ def test_uvicorn_calls_the_overridden_methods_of_a_server():
     with promised("calls Server.handle_exit at a signal and Server.shutdown at its end", "uvicorn"):
         with pytest.raises(KeyboardInterrupt):  # handed on by uvicorn once it has ended
             asyncio.run(serve_until_signal())
-        assert told == ["signal", "end"]
+        assert calls == ["signal", "end"]
 
 
 # --- nowhere else -----------------------------------------------------------------------------------------------------

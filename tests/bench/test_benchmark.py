@@ -114,7 +114,7 @@ def test_controls_come_last_and_once():
 
 
 def test_runs_of_one_method_are_one_line(data, tmp_path):
-    """Such as random head masks: the line is their mean on every text, and says how far the runs' means lie apart."""
+    """Such as random head masks: the row is their mean on every text, with the deviation of the runs' means."""
     masks = [tl.HeadMask.by_hand(torch.eye(2, 4)).random(seed) for seed in range(3)]
     specs = [MethodSpec(f"mask {i}", "mask_lrp", {"heads": mask}, run_of="random mask") for i, mask in enumerate(masks)]
     given: dict[str, Any] = {"metrics": ["aopc", "log_odds"], "erasure": False, "progress": False}
@@ -207,7 +207,7 @@ def test_all_methods_of_a_rule_table_share_a_pass(data, monkeypatch):
 
 
 def test_a_part_is_tokenized_once_and_has_one_twin_of_each_model(data, monkeypatch, small_parts):
-    """Whatever is asked: about predictions, by all methods, for another class, on changed inputs."""
+    """Predictions, all methods, another class, and changed inputs."""
     models = seeds()
     for model in models:
         behavior_of(model.inner)  # a new model is looked at first

@@ -37,7 +37,7 @@ from tokenlight.results.tables import Table
 
 CLOSE = 1e-7  # in double precision, where rounding decides no order; single precision is held to 1e-5 below
 CASTING = tolerance(torch.float32, 1.0)  # eager Llama casts to single precision inside, ours does not
-CASES = [  # gold labels, not always what the model says
+CASES = [  # with gold labels, which may differ from the prediction
     ("It is neither as clever as it believes nor as dull as its trailer, but I would never watch it twice.", 1),
     (("the river rose during the night and the old bridge was closed", "nobody could walk over the bridge"), 0),
     ("What a lovely little film about patience.", 0),  # from 10 to 19 tokens

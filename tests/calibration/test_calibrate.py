@@ -427,10 +427,10 @@ def test_a_calibrated_mask_uses_only_its_strengths(mask, tmp_path):
     assert mask.lit.equal(mask.calibrated)
     assert mask.groups.equal(mask.calibrated[None])
     assert (mask.count, mask.explained) == (5, 2)
-    told = (
+    expected = (
         "4 of 8 heads at half strength or more (calibrated for attn_lrp on 24 texts; 2 of them syntactic or positional)"
     )
-    assert str(mask) == told
+    assert str(mask) == expected
     mask.save(tmp_path / "heads.json")
     loaded = HeadMask.load(tmp_path / "heads.json")
     assert all(getattr(loaded, name).equal(getattr(mask, name)) for name in ("calibrated", "syntactic", "positional"))

@@ -20,7 +20,7 @@ def look_for_heavy_modules(question: str) -> None:
 
 
 def ask(app: Any, words: list[str], **environment: str) -> dict[str, Any]:
-    """What a command says, and its exit code."""
+    """The output of a command, and its exit code."""
     output, code = StringIO(), None
     os.environ.update(environment)
     try:
@@ -36,7 +36,7 @@ def ask(app: Any, words: list[str], **environment: str) -> dict[str, Any]:
 
 
 def complete(app: Any, line: str) -> dict[str, Any]:
-    """What bash is told when somebody presses the tab key at the end of the line."""
+    """The completions that bash gets at the end of the line."""
     last = str(len(line.split(" ")) - 1)
     return ask(app, [], _TOKENLIGHT_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=last)
 

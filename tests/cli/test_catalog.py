@@ -1,4 +1,4 @@
-"""The catalog that the command line reads in place of the registries says what they say."""
+"""The catalog that the command line reads instead of the registries equals them."""
 
 from tokenlight.cli.catalog import read_catalog
 from tokenlight.cli.write_catalog import current_catalog

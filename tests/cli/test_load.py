@@ -1,4 +1,4 @@
-"""Models by name: what is wrong with a folder, and whether it was the Hub that had nothing or nobody who answered."""
+"""Models by name: errors for invalid folders, missing repositories, and an unreachable Hub."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ NAME = "somebody/some-model"
 
 
 @pytest.fixture
-def nobody_listens(monkeypatch) -> None:
+def unreachable_hub(monkeypatch) -> None:
     """The Hub's address is one at which connections are refused."""
     with socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -59,7 +59,7 @@ def test_the_error_says_that_offline_mode_is_set(monkeypatch):
     assert "HF_HUB_OFFLINE is set" in line
 
 
-@pytest.mark.usefixtures("nobody_listens")
+@pytest.mark.usefixtures("unreachable_hub")
 def test_an_unreachable_hub_is_reported_immediately(monkeypatch):
     def no_retries(*args: object, **settings: object) -> None:
         raise AssertionError("transformers asks again and again")
@@ -69,7 +69,7 @@ def test_an_unreachable_hub_is_reported_immediately(monkeypatch):
     assert "there is no such folder, and the Hugging Face Hub cannot be reached (Connection refused)" in line
 
 
-@pytest.mark.usefixtures("nobody_listens")
+@pytest.mark.usefixtures("unreachable_hub")
 def test_without_the_hub_the_cache_is_read(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     commit = "0" * 40

@@ -118,11 +118,11 @@ def test_trust_remote_code_none_does_not_run_code(own_checkpoint, marker, monkey
 
 @pytest.mark.parametrize("trust", [False, True])
 def test_all_readers_of_a_checkpoint_get_the_keyword(checkpoint, monkeypatch, trust):
-    told = []
+    calls = []
 
     def noting(read: Any) -> Any:
         def reads(*args: Any, **settings: Any) -> Any:
-            told.append(settings.get("trust_remote_code"))
+            calls.append(settings.get("trust_remote_code"))
             return read(*args, **settings)
 
         return reads
@@ -130,8 +130,8 @@ def test_all_readers_of_a_checkpoint_get_the_keyword(checkpoint, monkeypatch, tr
     for kind in (AutoConfig, AutoTokenizer, transformers.AutoModelForSequenceClassification):
         monkeypatch.setattr(kind, "from_pretrained", noting(kind.from_pretrained))
     tl.load(checkpoint, trust_remote_code=trust)
-    assert len(told) >= 3
-    assert set(told) == {trust}
+    assert len(calls) >= 3
+    assert set(calls) == {trust}
 
 
 def test_every_command_with_a_model_has_the_option():
@@ -156,14 +156,14 @@ def test_code_for_generation_is_not_run_without_the_keyword(tmp_path, marker, mo
 
 def test_scripts_of_datasets_are_not_run(monkeypatch):
     """Versions of datasets that know the setting ask on standard input without it."""
-    told = []
+    calls = []
 
     def load_dataset(name, config, split, streaming, trust_remote_code=None):
-        told.append(trust_remote_code)
+        calls.append(trust_remote_code)
         return iter([{"sentence": "good", "label": 1}])
 
     def get_dataset_split_names(name, config, trust_remote_code=None):
-        told.append(trust_remote_code)
+        calls.append(trust_remote_code)
         return ["test"]
 
     fake = SimpleNamespace(load_dataset=load_dataset, get_dataset_split_names=get_dataset_split_names)
@@ -171,4 +171,4 @@ def test_scripts_of_datasets_are_not_run(monkeypatch):
     list(read_examples(tl.DataSource("hf:org/glue", split="test")))
     with pytest.raises(ValueError, match="one of its splits"):
         list(read_examples(tl.DataSource("hf:org/glue")))
-    assert told == [False, False]
+    assert calls == [False, False]

@@ -173,7 +173,7 @@ def few_have_the_spread(generator, shape):
 
 @pytest.mark.parametrize("texts", [20, 50])
 def test_an_interval_between_bounds_is_narrow_and_holds_the_mean_where_few_texts_have_the_spread(texts):
-    """Where 3 of 24 texts have the spread, .04 of the resamples are without them, and bootstrap-t says up to 1.19."""
+    """Where 3 of 24 texts have the spread, .04 of the resamples are without them, and bootstrap-t gives up to 1.19."""
     values = few_have_the_spread(np.random.default_rng(texts), (texts, 1000))
     low, high = bounded_intervals(values, np.ones_like(values), (-1, 1), draws=400)
     mean = 0.85 * 0.01 + 0.15 / 2

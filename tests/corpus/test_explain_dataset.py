@@ -299,11 +299,11 @@ def test_a_run_that_goes_on_under_another_path_writes_the_same(tmp_path, monkeyp
 
 @pytest.mark.parametrize("window", [None, 6])
 def test_progress_is_told_batch_by_batch(tmp_path, monkeypatch, window):
-    told = []
-    monkeypatch.setattr(run, "track_pace", lambda total, done, show: nullcontext(told.append))
+    advances = []
+    monkeypatch.setattr(run, "track_pace", lambda total, done, show: nullcontext(advances.append))
     explain([*phrases(23), ""], tmp_path, chunk_rows=100, window=window, overlap=window and 1)
-    assert len(told) > 3
-    assert sum(told) == pytest.approx(24)
+    assert len(advances) > 3
+    assert sum(advances) == pytest.approx(24)
 
 
 def test_maps_are_not_kept(tmp_path):

@@ -70,10 +70,10 @@ def test_prompts_that_fill_the_model(explainer):
     limit = explainer.task.max_length
     assert len(explainer.explain_answer(of_length(explainer, limit - 2), " the the", **QUICK)) == 2  # just fits
     full = of_length(explainer, limit - 1)
-    told = f"prompt and answer have {limit + 1} tokens, the model reads {limit}: shorten the prompt"
-    with pytest.raises(ValueError, match=told):
+    message = f"prompt and answer have {limit + 1} tokens, the model reads {limit}: shorten the prompt"
+    with pytest.raises(ValueError, match=message):
         explainer.explain_answer(full, " the the")
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         explainer.explain(full, target=" the the")
     for count, tokens in ((limit, limit + 1), (limit + 50, limit + 51)):
         with pytest.raises(ValueError, match=f"have {tokens} tokens"):
@@ -103,13 +103,13 @@ def test_a_prompt_of_one_token_and_a_long_one_together(explainer):
 
 
 def test_a_target_that_the_tokenizer_would_merge_with_the_text(explainer):
-    told = "the explained tokens follow the text as given"
+    message = "the explained tokens follow the text as given"
     for target in ("ys", "ys to"):
         found = explainer.explain("The ke", target=target, **QUICK)
-        assert [note for note in found.notes if note.startswith(told)]
+        assert [note for note in found.notes if note.startswith(message)]
         assert found.target == target
-    assert f"{told} ('y', 's', ' to'): tokenized as one text, both would have other tokens" in found.notes
-    assert any(note.startswith(told) for note in explainer.explain_answer("The ke", "ys", **QUICK).notes)
+    assert f"{message} ('y', 's', ' to'): tokenized as one text, both would have other tokens" in found.notes
+    assert any(note.startswith(message) for note in explainer.explain_answer("The ke", "ys", **QUICK).notes)
     assert not explainer.explain(PROMPT, target=" are", **QUICK).notes
 
 

@@ -191,11 +191,11 @@ def test_prompts_and_answers_of_different_lengths_are_the_same_together(explaine
 
 def test_signals_of_a_token_are_read_before_the_next_token_is_recorded(explainer, monkeypatch):
     """Memory does not grow with the answer."""
-    told, real = [], passes.read_parts
-    monkeypatch.setattr(passes, "read_parts", lambda *given: told.append("read") or real(*given))
-    with on_backward_pass(lambda: told.append("part")):
+    calls, real = [], passes.read_parts
+    monkeypatch.setattr(passes, "read_parts", lambda *given: calls.append("read") or real(*given))
+    with on_backward_pass(lambda: calls.append("part")):
         found = explainer.explain_answer(PROMPT, ANSWER, "attn_lrp", progress=False)
-    assert told == ["part", "read"] * len(found)
+    assert calls == ["part", "read"] * len(found)
 
 
 def test_memory_for_the_logits_of_an_answer_is_foreseen(explainer):

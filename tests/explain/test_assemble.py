@@ -1,4 +1,4 @@
-"""What a result says about itself, and books that stay right when passes are shared."""
+"""Notes and extras of results, also when passes are shared."""
 
 import copy
 from dataclasses import replace
@@ -131,7 +131,7 @@ def test_a_residual_in_half_precision_may_be_rounding():
         halved.collate(tokenized_texts),
         plan_passes(BatchTarget(task, (ResolvedTarget((1,)),)), [method_config]),
     )
-    assert found.scores.dtype == torch.bfloat16  # what is told
+    assert found.scores.dtype == torch.bfloat16
 
 
 def test_means_over_contexts_come_with_a_caution_for_next_tokens():

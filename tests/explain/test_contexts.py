@@ -1,4 +1,4 @@
-"""Scores over contexts, beside loops that are written out; and what they must not depend on."""
+"""Scores over contexts equal those of explicit loops, and do not depend on batches or other methods."""
 
 from copy import deepcopy
 from typing import Any
@@ -205,7 +205,7 @@ def test_how_sure_it_is():
     ]
     again = tl.Explanation.from_dict(e.to_dict())
     assert torch.equal(again.maps["standard_error"], errors)
-    assert "standard_error" not in explainer.explain(e.text, contexts=2).extras  # one pair says nothing of it
+    assert "standard_error" not in explainer.explain(e.text, contexts=2).extras  # one pair is not enough to estimate it
 
 
 def test_contexts_are_added_until_scores_converge():
@@ -241,7 +241,7 @@ def test_answers_are_averaged_row_by_row():
 
 @pytest.mark.parametrize("padding", [PAD, None])
 def test_classifiers_that_find_the_end_of_a_text_by_padding(padding):
-    """What deletion leaves is padded with the id that the model knows; without one, texts run one by one."""
+    """Shortened texts are padded with the model's padding id; without one, they run one by one."""
     model = deepcopy(models.model("llama", "text-classification", torch.float64))
     model.config.pad_token_id = padding
     ids = models.ids(1, 7)

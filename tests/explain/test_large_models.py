@@ -571,7 +571,7 @@ def test_runs_that_fit_in_memory_are_not_refused(monkeypatch):
     tl.attribute(models.model("bert"), models.ids(), method="attn_lrp", target=1)
     little_memory(monkeypatch, outlook("attn_lrp", rows=3, tokens=9, by_block=True))
     tl.attribute(models.model("bert"), models.ids(), method="attn_lrp", target=1, low_memory=True)
-    monkeypatch.setattr(free, "free_memory", lambda device: None)  # nobody knows
+    monkeypatch.setattr(free, "free_memory", lambda device: None)  # not known
     tl.attribute(models.model("bert"), models.ids(), method="attn_lrp", target=1)
 
 

@@ -1,4 +1,4 @@
-"""What a block leaves for the backward pass is summed from the facts of its rules; who says nothing keeps the most."""
+"""The memory that a block keeps for the backward pass, summed over its rules; unknown rules count as the largest."""
 
 from functools import partial
 from typing import Any
@@ -105,7 +105,7 @@ PINNED = {
 }
 
 
-# The same with attention as one operation, where nobody reads its weights.
+# The same with fused attention.
 FUSED = {
     **dict.fromkeys(("gradient_l1", "gradient_l2", "gradient_x_input", "integrated_gradients"), 2253760),
     **dict.fromkeys(("smooth_grad", "expected_gradients"), 2253760),

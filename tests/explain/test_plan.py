@@ -10,7 +10,7 @@ from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 
 
 def count_plans(monkeypatch) -> list[str]:
-    """The names of jobs, each time that one says which passes it reads."""
+    """The names of method configs, one entry for each call of `passes`."""
     planned, real = [], MethodConfig.passes
     monkeypatch.setattr(
         MethodConfig,

@@ -1,4 +1,4 @@
-"""The core without any extra: it works, and what an extra brings says so. A script of its own, without pytest.
+"""The core without extras: it works, and calls that need an extra raise an error that names it. Runs without pytest.
 
 `make test-core` runs it where nothing but the core is installed; with --hide it hides the extras that there are.
 """
@@ -59,7 +59,7 @@ def check_core(folder: Path) -> None:
 
 
 def run(*words: str) -> str:
-    """What a command of the command line says."""
+    """The output of a command."""
     from typer.testing import CliRunner
 
     from tokenlight.cli import app
@@ -68,7 +68,7 @@ def run(*words: str) -> str:
 
 
 def needs(folder: Path) -> list[tuple[str, str, Callable[[], object]]]:
-    """What needs an extra: the extra, what its error says, and a call."""
+    """Calls that need an extra: the extra, the expected error, and the call."""
     import tokenlight as tl
     from tokenlight.heads.parses import load_spacy
     from tokenlight.views.drawing import new_figure
@@ -124,7 +124,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         check_core(Path(folder))
         check_needs(Path(folder))
-    print("the core works alone, and says which extra brings the rest")
+    print("the core works without extras, and errors name the missing extra")
 
 
 if __name__ == "__main__":

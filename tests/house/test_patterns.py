@@ -18,7 +18,7 @@ from tokenlight.views.answer_page import IMPORT
 from tokenlight.views.drawing import NOT_IN_XML
 from tokenlight.views.latex import BEYOND_LATIN, BLANKS
 
-# What texts may be made of to lead a pattern astray: characters that it knows, each with one that it does not.
+# Pieces of adversarial texts: characters that the pattern matches, each also followed by one that it does not.
 STOPS = (".", "!", ")", '"', " ", "\n", "\t", "a", "A", "1", "-", "。", "」")
 PATTERNS = {
     "text/segmentation.py": [

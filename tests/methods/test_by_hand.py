@@ -422,7 +422,7 @@ ERASED = ["bert", "roberta", "distilbert", "gpt2", "opt", "llama", "gpt_neox"]
 
 
 def erased_by_loop(family: str, ids: Tensor, removal: str) -> Tensor:
-    """Positions are written out, so nothing moves."""
+    """Positions are explicit, so they do not change."""
     task = models.default_task(family)
     model = copy.deepcopy(models.model(family, task))
     model.set_attn_implementation("eager")

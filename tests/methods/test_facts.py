@@ -15,7 +15,7 @@ from tokenlight.methods import METHODS, NO_RUNS, method
 from tokenlight.model.instrumented import InstrumentedModel
 
 WITHOUT_PASSES = [name for name, entry in METHODS.items() if entry.runs_model]
-DRAWN_AGAIN = ("lime",)  # its random sets may be the same, which are asked about once
+DRAWN_AGAIN = ("lime",)  # its random sets may be equal, and equal sets run once
 PACKAGE = Path(tokenlight.__file__).parent
 
 
@@ -43,7 +43,7 @@ def test_methods_ask_as_often_as_they_say(name, texts, tokens, monkeypatch):
         tl.attribute(model, models.ids(texts, tokens), method=name, target=1, **options)
     full = {**entry.options, **options}
     if texts == 1:
-        foreseen = 1 + entry.model_runs.passes(full, tokens)  # what the model says comes first
+        foreseen = 1 + entry.model_runs.passes(full, tokens)  # one pass for the prediction
         assert count == foreseen or (name in DRAWN_AGAIN and foreseen * 0.8 < count < foreseen)
     most, together = max(rows for rows, _ in seen), entry.model_runs.at_once(full, texts, tokens)
     assert most == together or ("ablations" in full and together / 4 < most < together)  # random sets may be the same

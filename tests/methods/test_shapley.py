@@ -38,7 +38,7 @@ def eager(family: str) -> Any:
 
 
 def worth_by_hand(family: str, ids: Tensor, removal: str) -> Callable[[frozenset[int]], float]:
-    """What the model says where only these tokens are there; positions are written out, so nothing moves."""
+    """The model's output if only these tokens are present; positions are explicit, so they do not change."""
     model, length, known = eager(family), len(ids), {}
     inputs: dict[str, Tensor] = {}
     if family != "distilbert":

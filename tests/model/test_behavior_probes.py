@@ -39,7 +39,7 @@ class BypassForCausalLM(hf.LlamaForCausalLM):
 
 
 class TwoWaysForCausalLM(hf.LlamaForCausalLM):
-    """Says something else with the attention that it was loaded with, as faulty implementations do."""
+    """Its output depends on the attention implementation, as with faulty implementations."""
 
     def forward(self, input_ids: Any = None, attention_mask: Any = None, **settings: Any) -> Any:  # type: ignore[override]
         output: Any = super().forward(input_ids, attention_mask, **settings)
@@ -197,7 +197,7 @@ def test_changed_blocks_are_not_treated_as_those_of_their_family():
 
 
 class GatedForCausalLM(hf.LlamaForCausalLM):
-    """A second lookup of the ids that counts as much as a weight says."""
+    """A second lookup of the ids, scaled by a weight."""
 
     def __init__(self, config: Any):
         super().__init__(config)

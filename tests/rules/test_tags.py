@@ -1,4 +1,4 @@
-"""Activations are found by what they are, also where they are written out in several operations."""
+"""Activations are recognized by what they compute, also if they consist of several operations."""
 
 import copy
 import math

@@ -84,7 +84,7 @@ def test_writing_stops_with_the_token_after_which_nobody_waits(client):
 def test_there_must_be_room_for_an_answer(client):
     most = client.session.explainer.task.max_length
     asked = {"text": "key " * most, "tokens": 8}
-    assert f"the model reads {most}: no room is left" in ask(client, "write", asked, 422)["error"]
+    assert f"the model reads {most}: an answer does not fit" in ask(client, "write", asked, 422)["error"]
     text = "The"
     while (left := most - len(client.session.explainer.encode([text])[0])) > 3:
         text += " a"

@@ -591,11 +591,11 @@ def test_tokens_that_go(clients, kind, perturbation):
 @pytest.mark.parametrize(
     ("kind", "parts", "says"),
     [
-        ("text-classification", {"gone": [0]}, "token 0 (\\[CLS\\]) cannot go"),
+        ("text-classification", {"gone": [0]}, "token 0 (\\[CLS\\]) cannot be removed"),
         ("text-classification", {"gone": [99]}, "there is no token 99"),
         ("token-classification", {"gone": [4]}, "read by the target"),
-        ("fill-mask", {"gone": [4]}, "cannot go"),
-        ("text-generation", {"gone": "all", "perturbation": "delete"}, "every token is gone"),
+        ("fill-mask", {"gone": [4]}, "cannot be removed"),
+        ("text-generation", {"gone": "all", "perturbation": "delete"}, "all tokens are removed"),
         ("question-answering", {"gone": "second", "perturbation": "delete"}, "nothing of the context is left"),
     ],
 )

@@ -102,7 +102,7 @@ def refuse_own_code(model: str | Path, shared: Mapping[str, Any]) -> Iterator[No
 
 @contextmanager
 def readable_config(model: str | Path, shared: Mapping[str, Any]) -> Iterator[None]:
-    """Inside, where transformers stumbles over how config.json says that weights are quantized, the error says so."""
+    """Raise an error about quantization_config if transformers fails because it is invalid."""
     try:
         yield
     except (AttributeError, TypeError, KeyError) as error:
@@ -164,7 +164,7 @@ def local_file(model: str | Path, file: str, shared: Mapping[str, Any]) -> Path 
 
 
 def read_tokenizer(model: str | Path, settings: Mapping[str, Any]) -> PreTrainedTokenizerBase:
-    """Where a checkpoint has none, transformers may make one up that knows nothing but its special tokens."""
+    """Read the tokenizer; refuse one with special tokens only, which transformers may make if there is no other."""
     expected = (
         "expected tokenizer.json or a vocabulary beside the weights, as tokenizer.save_pretrained(folder) writes it"
     )

@@ -56,7 +56,7 @@ class Counts:
 class Place:
     """An operation of a block, all its calls together: the tensors that a rule may keep there."""
 
-    functions: tuple[Any, ...]  # which of them a family calls, nobody says
+    functions: tuple[Any, ...]  # a family calls one or more of them
     own: Counts = Counts()  # what its own gradient keeps
     inputs: Counts = Counts()
     results: Counts = Counts()
@@ -326,7 +326,7 @@ MARGIN = 2  # estimates are above the true need by less than this, wherever it w
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that are free on a device, caches included; None where nobody says."""
+    """Bytes that are free on a device, caches included; None if it is not known."""
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused

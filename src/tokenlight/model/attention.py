@@ -134,14 +134,14 @@ def hide_keys(capture: Capture, mask: Tensor | None, like: Tensor) -> Tensor | N
     if capture.keys.hidden is None:
         return mask
     mask = like.new_zeros(1, 1, 1, capture.keys.hidden.shape[1]) if mask is None else mask
-    return let_blind_queries_see_themselves(fill_hidden(capture.keys.hidden, mask))
+    return unmask_self_of_fully_masked_queries(fill_hidden(capture.keys.hidden, mask))
 
 
-def let_blind_queries_see_themselves(mask: Tensor) -> Tensor:
+def unmask_self_of_fully_masked_queries(mask: Tensor) -> Tensor:
     """The additive mask [batch, 1, query, key], where a query whose keys are all masked attends to itself.
 
     In a window or a chunk, all keys of a hidden token may be hidden. Its attention would be uniform over all keys of
-    the batch, padding and later tokens included. What it says itself is in its residual stream anyway.
+    the batch, padding and later tokens included. Its own state is in the residual stream anyway.
     """
     if mask.shape[-2] != mask.shape[-1]:  # the same keys for all queries
         return mask

@@ -222,7 +222,7 @@ async def http_error(request: Request, error: Exception) -> Response:
 
 
 async def disconnected(request: Request, error: Exception) -> Response:
-    """A response that nobody receives, since the client has disconnected."""
+    """The response after a disconnect; the client does not receive it."""
     return Response(status_code=400)
 
 

@@ -46,14 +46,14 @@ class Reading:
         }
 
 
-def read_question(session: Session, asked: PageRequest) -> Reading:
-    """One forward pass, or what is known from before."""
-    key = ("reading", asked.question)
-    known = session.cache.get(key)
-    if known is None:
-        known = run_question(session, place(session, asked))
-        session.cache.put(key, known)
-    return known
+def read_question(session: Session, page_request: PageRequest) -> Reading:
+    """The prediction for a question, from one forward pass or from the cache."""
+    key = ("reading", page_request.question)
+    cached = session.cache.get(key)
+    if cached is None:
+        cached = run_question(session, place(session, page_request))
+        session.cache.put(key, cached)
+    return cached
 
 
 def run_question(session: Session, request: Request) -> Reading:
@@ -72,7 +72,7 @@ def run_question(session: Session, request: Request) -> Reading:
 
 
 def words_of(tokenized_text: TokenizedText) -> list[dict[str, Any]]:
-    """As in an explanation, without scores."""
+    """The words as in an explanation, without scores."""
     return [
         {
             "text": tokenized_text.text_of(group),
@@ -87,13 +87,13 @@ def words_of(tokenized_text: TokenizedText) -> list[dict[str, Any]]:
     ]
 
 
-DIGITS = 10_000  # attention is told in so many parts of 1
-ATTENDING = 1024  # tokens: attention of every head on more would not fit into memory beside the model
+ATTENTION_SCALE = 10_000  # attention weights are cached as integers from 0 to this
+MOST_ATTENTION_TOKENS = 1024  # attention maps of all heads on longer texts would take too much memory
 
 
 @dataclass(frozen=True)
-class Said:
-    """The model's answer to a changed text."""
+class ChangedPrediction:
+    """The model's prediction for a changed text."""
 
     prediction: str
     probability: float | None
@@ -101,31 +101,31 @@ class Said:
     choices: tuple[Candidate, ...]
 
 
-def perturbation_of(session: Session, asked: Perturbed | None) -> Perturbation:
-    """How tokens go: as the page says, or as suits the model."""
-    chosen = Perturbation(removal=asked)
+def perturbation_of(session: Session, removal: Perturbed | None) -> Perturbation:
+    """The removal that the request names, or the default for the model."""
+    chosen = Perturbation(removal=removal)
     try:
         return chosen.fit(session.explainer.inner, session.explainer.tokenizer)
     except ValueError as error:
         raise Refused(str(error)) from error
 
 
-def answer_remove(session: Session, asked: RemoveRequest) -> dict[str, Any]:
-    key = ("remove", asked)
-    known = session.cache.get(key)
-    if known is None:
-        known = remove(session, asked)
-        session.cache.put(key, known)
-    return known
+def answer_remove(session: Session, page_request: RemoveRequest) -> dict[str, Any]:
+    key = ("remove", page_request)
+    cached = session.cache.get(key)
+    if cached is None:
+        cached = remove(session, page_request)
+        session.cache.put(key, cached)
+    return cached
 
 
-def remove(session: Session, asked: RemoveRequest) -> dict[str, Any]:
-    perturbation = perturbation_of(session, asked.perturbation)
+def remove(session: Session, page_request: RemoveRequest) -> dict[str, Any]:
+    perturbation = perturbation_of(session, page_request.perturbation)
     check_probabilities(session.explainer)
-    reading = read_question(session, asked)
-    refuse_tokens(reading.request, asked.gone)
-    before = say_about(session, reading.request, reading.target, (), perturbation)
-    after = say_about(session, reading.request, reading.target, asked.gone, perturbation)
+    reading = read_question(session, page_request)
+    refuse_tokens(reading.request, page_request.gone)
+    before = predict_without(session, reading.request, reading.target, (), perturbation)
+    after = predict_without(session, reading.request, reading.target, page_request.gone, perturbation)
     return {
         "prediction": after.prediction,
         "probability": after.probability,
@@ -136,28 +136,29 @@ def remove(session: Session, asked: RemoveRequest) -> dict[str, Any]:
 
 
 def refuse_tokens(request: Request, gone: tuple[int, ...]) -> None:
-    """Only words can go, and never the one whose output is read."""
+    """Refuse to remove special tokens and the token whose output is read."""
     tokenized_text = request.tokenized_text
     for token in gone:
         if token >= len(tokenized_text):
             raise Refused(f"there is no token {token}: the text has tokens 0 to {len(tokenized_text) - 1}")
         if tokenized_text.special[token] or token == request.target.position:
             raise Refused(
-                f"token {token} ({tokenized_text.tokens[token]}) cannot go: it is special, or read by the target"
+                f"token {token} ({tokenized_text.tokens[token]}) cannot be removed: "
+                "it is a special token, or the target is read there"
             )
 
 
-def say_about(
+def predict_without(
     session: Session,
     request: Request,
     target: ResolvedTarget,
     gone: tuple[int, ...],
     perturbation: Perturbation,
-) -> Said:
+) -> ChangedPrediction:
     """Run the model on the text without some of its tokens."""
     changed = remove_tokens(request.tokenized_text, gone, perturbation, 0.0)
     if not changed.input_ids:
-        raise Refused("every token is gone: leave at least one, or replace instead of deleting")
+        raise Refused("all tokens are removed: keep at least one, or replace tokens instead of deleting them")
     tokenized_text = changed_row(request.tokenized_text, changed)
     task = session.explainer.task
     changed_input = make_changed_input(session.explainer, changed, target)
@@ -170,54 +171,59 @@ def say_about(
     candidates = task.candidates(tokenized_text, output, predicted, [*target.indices, *target.foil])
     # The geometric mean over the tokens of a continuation, as in the curves.
     target_probability = (task.log_probability(output, changed_input, 0) / target.steps).exp()
-    return Said(prediction, probability, float(target_probability), candidates)
+    return ChangedPrediction(prediction, probability, float(target_probability), candidates)
 
 
 def changed_row(tokenized_text: TokenizedText, changed: PerturbedText) -> TokenizedText:
-    """The tokens that are left, each with its place in the text."""
+    """The remaining tokens, with their spans in the text."""
     types = None if changed.token_type_ids is None else list(changed.token_type_ids)
     left = tokenized_text.select(changed.kept)
     return replace(left, input_ids=list(changed.input_ids), token_type_ids=types)
 
 
-def answer_attention(session: Session, asked: AttentionRequest) -> dict[str, Any]:
+def answer_attention(session: Session, page_request: AttentionRequest) -> dict[str, Any]:
     """One head's attention on the text, [query][key]."""
     layers, heads = session.shape
-    for name, found, most in (("layer", asked.layer, layers), ("head", asked.head, heads)):
+    for name, found, most in (("layer", page_request.layer, layers), ("head", page_request.head, heads)):
         if found >= most:
             raise Refused(f"there is no {name} {found}: the model has {name}s 0 to {most - 1}")
-    request = place(session, asked)
-    if len(request.tokenized_text) > ATTENDING:
+    request = place(session, page_request)
+    if len(request.tokenized_text) > MOST_ATTENTION_TOKENS:
         found = f"the text has {len(request.tokenized_text):,} tokens"
-        raise Refused(f"{found}: the attention of a head is drawn for at most {ATTENDING:,}")
-    parts = attention_parts(session, request)[asked.layer, asked.head]
-    return {"tokens": request.tokenized_text.tokens, "attention": [[n / DIGITS for n in row] for row in parts.tolist()]}
+        raise Refused(f"{found}: the attention of a head is drawn for at most {MOST_ATTENTION_TOKENS:,}")
+    parts = attention_parts(session, request)[page_request.layer, page_request.head]
+    return {
+        "tokens": request.tokenized_text.tokens,
+        "attention": [[n / ATTENTION_SCALE for n in row] for row in parts.tolist()],
+    }
 
 
 def attention_parts(session: Session, request: Request) -> Tensor:
-    """[layer, head, query, key] of every head at once, since the next question is about the next head."""
+    """[layer, head, query, key] of all heads, cached for requests about other heads."""
     key = ("attention", request.tokenized_text.text)
-    known = session.cache.get(key)
-    if known is None:
+    cached = session.cache.get(key)
+    if cached is None:
         capture = Capture(CaptureSpec(frozenset({"attention"})))
         with borrowed_model(session.explainer.model) as instrumented:
             batch = session.explainer.collate([request.tokenized_text], instrumented.device)
             instrumented.predict(batch, capture)
-        blocks = [(block[0].float() * DIGITS).round().to(torch.int16).cpu() for block in capture.signals["attention"]]
-        known = torch.stack(blocks)
-        session.cache.put(key, known)
-    return known
+        blocks = [
+            (block[0].float() * ATTENTION_SCALE).round().to(torch.int16).cpu() for block in capture.signals["attention"]
+        ]
+        cached = torch.stack(blocks)
+        session.cache.put(key, cached)
+    return cached
 
 
-WRITE = "write"  # what stands where other requests name a method
+WRITE = "write"  # in events, in place of the name of a method
 
 
 @dataclass
-class Telling:
-    """What transformers' `generate` hands its tokens to: first those of the prompt, then each new one."""
+class EventStreamer:
+    """A streamer for transformers' `generate`, which gets the tokens of the prompt first, then each new token."""
 
     tokenizer: Any
-    say: SendEvent
+    send: SendEvent
     prompt_seen: bool = False
     ids: list[int] = field(default_factory=list)
 
@@ -227,30 +233,30 @@ class Telling:
             return
         self.ids += value.flatten().tolist()
         text = self.tokenizer.decode(self.ids, skip_special_tokens=True)
-        self.say(Writing(text.rstrip(UNFINISHED), len(self.ids)))
-        report_forward_pass()  # the next one, unless nobody waits for it any more
+        self.send(Writing(text.rstrip(UNFINISHED), len(self.ids)))
+        report_forward_pass()  # of the next token; raises if the job was cancelled
 
     def end(self) -> None:
-        """All is told."""
+        """Called by transformers after the last token."""
 
 
-def answer_write(session: Session, asked: WriteRequest, say: SendEvent) -> None:
+def answer_write(session: Session, page_request: WriteRequest, send: SendEvent) -> None:
     explainer = session.explainer
     if not explainer.task.generates:
         raise Refused(f"only language models write; this is a {explainer.task.name} model")
-    tokenized_text = read_prompt(session, asked)
-    tokens = asked.tokens
+    tokenized_text = read_prompt(session, page_request)
+    tokens = page_request.tokens
     if (most := explainer.task.max_length) is not None:
         tokens = min(tokens, most - len(tokenized_text) - tokenized_text.truncated)
         if tokens < 1:
             found = len(tokenized_text) + tokenized_text.truncated
-            raise Refused(f"the prompt has {found} tokens, the model reads {most}: no room is left for an answer")
-    drawing: dict[str, Any] = {"do_sample": False}
-    if asked.temperature:
-        drawing = {"do_sample": True, "temperature": asked.temperature}
-    telling = Telling(explainer.tokenizer, say)
-    settings = {"max_new_tokens": tokens, "streamer": telling, **drawing}
-    ids = generate_ids(explainer.model, explainer.task, tokenized_text, asked.seed, settings)
+            raise Refused(f"the prompt has {found} tokens, the model reads {most}: an answer does not fit")
+    sampling: dict[str, Any] = {"do_sample": False}
+    if page_request.temperature:
+        sampling = {"do_sample": True, "temperature": page_request.temperature}
+    streamer = EventStreamer(explainer.tokenizer, send)
+    settings = {"max_new_tokens": tokens, "streamer": streamer, **sampling}
+    ids = generate_ids(explainer.model, explainer.task, tokenized_text, page_request.seed, settings)
     text = explainer.tokenizer.decode(list(ids), skip_special_tokens=True)
     ended = ids[-1] in explainer.tokenizer.all_special_ids or len(ids) < tokens
-    say(Wrote(WRITE, text, list(ids), ended))
+    send(Wrote(WRITE, text, list(ids), ended))

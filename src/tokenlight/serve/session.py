@@ -95,7 +95,7 @@ class Cache:
         return self._kept[key][0]
 
     def put(self, key: Hashable, value: Any) -> None:
-        """Keep a value; those that nobody asked for longest go. What is too large is not kept."""
+        """Cache a value, and drop the least recently used ones; values above the limit are not cached."""
         self._drop(key)
         size = size_of((key, value))
         if size > self.limit:
@@ -242,7 +242,7 @@ def presets(session: Session) -> list[dict[str, Any]]:
 
 
 def default_mask(session: Session, method: Method) -> HeadMask | None:
-    """What a method takes when the page says nothing: the session's mask, if it is of the kind that it wants."""
+    """The head mask of a method by default: that of the session, if the method takes this kind of mask."""
     resolved, mask = method.options.get("heads"), session.mask
     if mask is None or resolved not in (OWN, CALIBRATED):
         return None
@@ -251,7 +251,7 @@ def default_mask(session: Session, method: Method) -> HeadMask | None:
 
 
 def lacks_mask(session: Session, method: Method) -> bool:
-    """Whether the method cannot run before somebody lights heads for it."""
+    """Whether the method needs a head mask that the user has to choose."""
     return default_mask(session, method) is None and not has_heads(method.options.get("heads"), session.explainer.inner)
 
 
