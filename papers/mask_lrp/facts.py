@@ -119,7 +119,7 @@ TABLES = (
     Item(
         "table",
         "3",
-        "The whole mask M against M_pos alone and M_synt alone, on SST-2 and QQP.",
+        "The whole mask M compared with only M_pos and only M_synt, on SST-2 and QQP.",
         "`mask.only('positional')` and `mask.only('syntactic')`, in both variants of `mask_lrp`.",
         "table3",
         "Our copy of the paper's text has only the header of this table (method, SST-2, QQP), so there are no "
@@ -163,7 +163,7 @@ FIGURE_ITEMS = (
     Item(
         "figure",
         "1",
-        "How far words stand from their syntactic heads (λ), for the four relations, on SST-2.",
+        "The distance of words from their syntactic heads (λ), for the four relations, on SST-2.",
         "`count_heads(...).distances`, drawn by `distance_figure`.",
         "figure1",
         "The paper prints no numbers for it, except that the most frequent position of a relation hardly ever has a "

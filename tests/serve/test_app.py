@@ -593,13 +593,13 @@ def test_tokens_that_go(clients, kind, perturbation):
     [
         ("text-classification", {"gone": [0]}, "token 0 (\\[CLS\\]) cannot be removed"),
         ("text-classification", {"gone": [99]}, "there is no token 99"),
-        ("token-classification", {"gone": [4]}, "read by the target"),
+        ("token-classification", {"gone": [4]}, "the target is read there"),
         ("fill-mask", {"gone": [4]}, "cannot be removed"),
         ("text-generation", {"gone": "all", "perturbation": "delete"}, "all tokens are removed"),
         ("question-answering", {"gone": "second", "perturbation": "delete"}, "nothing of the context is left"),
     ],
 )
-def test_tokens_that_cannot_go(clients, kind, parts, says):
+def test_tokens_that_cannot_be_removed_are_refused(clients, kind, parts, says):
     client, question = clients[kind], QUESTIONS[kind]
     words = ask(client, "predict", question)["words"]
     inside = [

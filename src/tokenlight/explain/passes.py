@@ -117,7 +117,7 @@ def shared_baseline(
     """[batch, token, dim] the baseline of the only method with one, to run it in one pass with the texts.
 
     None if passes are recorded, if twice as many texts may not run together, or if the target is a function of the
-    output, which must see the output of the texts alone.
+    output, which must get the output of only the texts.
     """
     if plan.passes or record_options.by_block or plan.target.function is not None:
         return None

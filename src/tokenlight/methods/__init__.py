@@ -45,7 +45,7 @@ class Pass:
     needs: Needs
     rules: Rules = None  # None: the ordinary gradient
     unit: bool = False  # relevance starts from 1, not from the score
-    double: bool = False  # in double precision, whatever the model's precision is
+    double: bool = False  # in double precision, also if the model has another one
     gates: GatesWith | None = None  # head gates of the backward pass; None: relevance flows through all heads
     last_block: bool = False  # no signal below the last block is read
 

@@ -70,7 +70,7 @@ def hidden_tokens_affect_others(instrumented: InstrumentedModel) -> bool:
 
 
 def affects_others(instrumented: InstrumentedModel, in_attention: bool) -> bool:
-    """Whether two texts that differ in a hidden token alone have different outputs, except at that token."""
+    """Whether two texts that differ only in a hidden token have different outputs at other tokens."""
     with without_caller_modes(instrumented.device):
         *text, another_id = plain_ids(instrumented.model, LONG + 1)
         ids = torch.tensor([text, text], device=instrumented.device)
@@ -101,18 +101,18 @@ def shifts_scores_with_length(instrumented: InstrumentedModel) -> bool:
         factors[:, HIDDEN] = 0.5
         whole = Batch(ids, mask, key_factors=factors)
         batches = [whole.map(lambda tensor, width=width: tensor[:, :width]) for width in (SHORT, LONG)]
-        alone, padded = (instrumented.run_uncounted(batch, Capture()) for batch in batches)
-    return largest_difference_of_real_tokens(instrumented, alone, padded) > (precision_of(alone) ** 0.5)
+        unpadded, padded = (instrumented.run_uncounted(batch, Capture()) for batch in batches)
+    return largest_difference_of_real_tokens(instrumented, unpadded, padded) > (precision_of(unpadded) ** 0.5)
 
 
-def largest_difference_of_real_tokens(instrumented: InstrumentedModel, alone: Any, padded: Any) -> float:
-    """The largest relative difference between the outputs for texts of SHORT tokens, alone and padded to LONG."""
+def largest_difference_of_real_tokens(instrumented: InstrumentedModel, unpadded: Any, padded: Any) -> float:
+    """The largest relative difference between the outputs for texts of SHORT tokens, unpadded and padded to LONG."""
     others = dict(output_tensors(padded))
     differences = [
         relative_difference(
             output, others[name][:, :SHORT] if has_token_axis(instrumented, others[name]) else others[name]
         )
-        for name, output in output_tensors(alone)
+        for name, output in output_tensors(unpadded)
         if name in others
     ]
     return max(differences, default=0.0)
@@ -126,7 +126,7 @@ def without_hidden_token(output: Tensor) -> Tensor:
 class KeySelection(TorchFunctionMode):
     """Detects whether a model selects tokens by a top-k of scores, as sparse attention does with its keys.
 
-    Texts of a few tokens are shorter than k, so the outputs alone would not show it.
+    Texts of a few tokens are shorter than k, so their outputs do not reveal it.
     """
 
     def __init__(self, tokens: int):
@@ -160,12 +160,14 @@ def reads_padding_at_hidden(instrumented: InstrumentedModel) -> bool:
         removed = torch.eye(SHORT, LONG, dtype=torch.bool, device=instrumented.device)
         hidden_batch = hide_tokens(instrumented, Batch(ids, mask), removed)
         batches = [hidden_batch.map(lambda tensor, width=width: tensor[:, :width]) for width in (SHORT, LONG)]
-        alone, padded = (dict(output_tensors(instrumented.run_uncounted(batch, Capture()), SHORT)) for batch in batches)
+        unpadded, padded = (
+            dict(output_tensors(instrumented.run_uncounted(batch, Capture()), SHORT)) for batch in batches
+        )
     differences = [
         relative_difference(output[:, 1:], padded[name][:, 1:SHORT])
         if has_token_axis(instrumented, padded[name])
         else relative_difference(output, padded[name])
-        for name, output in alone.items()
+        for name, output in unpadded.items()
         if name in padded
     ]
-    return max(differences, default=0.0) > precision_of(alone, SHORT) ** 0.5
+    return max(differences, default=0.0) > precision_of(unpadded, SHORT) ** 0.5

@@ -147,7 +147,7 @@ class InstrumentedModel:
     ) -> Any:
         """One forward pass, under a rule mode if given, which fills the capture; returns the model's output.
 
-        With `read_at` [batch], a causal language model computes the logits of these positions alone, if its forward
+        With `read_at` [batch], a causal language model computes only the logits of these positions, if its forward
         supports that; they are then [batch, vocabulary]. With [batch, step] they are always [batch, step, vocabulary].
         """
         report_forward_pass()

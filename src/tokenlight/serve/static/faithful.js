@@ -139,7 +139,7 @@ function noteOf({ shares, probabilities }) {
   const left = shares.at(-1) > 0.999 ? ` the target still has ${percent(probabilities.at(-1))}.` : " the model still predicts something.";
   return (
     `At the right end the whole text is removed, and${left} A model also predicts something for a text without words, so ` +
-    "curves may rise again towards that value. A single text is noisy; the benchmark (tokenlight bench) takes the mean " +
+    "curves may rise again toward that value. A single text is noisy; the benchmark (tokenlight bench) takes the mean " +
     "over many."
   );
 }
