@@ -144,7 +144,7 @@ def type_count(model: PreTrainedModel) -> int | None:
 
 @contextmanager
 def refusing_too_many_tokens(model: PreTrainedModel, tokens: int) -> Iterator[None]:
-    """Where a model fails on more tokens than it has positions for, say that; some families read on beyond them."""
+    """Raise a clear error if a model fails on more tokens than it has positions; some families accept more."""
     try:
         yield
     except (LookupError, RuntimeError) as error:

@@ -31,18 +31,18 @@ def read_weights(
 ) -> PreTrainedModel:
     """The model for a task; `shared` are the settings that config, tokenizer and weights have in common.
 
-    A classifier's config.json may say nothing about its labels: transformers then assumes 2, and the number of outputs
+    A classifier's config.json may not define its labels: transformers then assumes 2, and the number of outputs
     is taken from the weights of the head instead.
     """
     found, report = from_pretrained(model, task, settings)
     if wrong := list(report["mismatched_keys"]):
         outputs = head_outputs(wrong, found.config.num_labels) if issubclass(task, Labeled) else None
-        if outputs is None or says_labels(model, shared, settings):
+        if outputs is None or defines_labels(model, shared, settings):
             raise misfit(model, wrong)
         found, report = from_pretrained(model, task, {**settings, "num_labels": outputs})
         if report["mismatched_keys"]:  # no head: other weights have as many rows as there are labels by default
             raise misfit(model, wrong)
-    if not hasattr(found, "peft_config"):  # the report of transformers 5.0 does not know of an adapter's own weights
+    if not hasattr(found, "peft_config"):  # the report of transformers 5.0 does not include the weights of an adapter
         refuse_random_weights(model, task.name, report["missing_keys"], report["unexpected_keys"])
         warn_of_unread_layers(model, found, report["unexpected_keys"])
     return found
@@ -64,7 +64,7 @@ def head_outputs(mismatches: Iterable[Mismatch], expected: int) -> int | None:
     return found.pop() if len(found) == 1 else None
 
 
-def says_labels(model: str | Path, shared: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+def defines_labels(model: str | Path, shared: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     """Whether config.json or the caller says how many labels there are."""
     written, _ = PreTrainedConfig.get_config_dict(model, **shared)
     return any(key in written or key in settings for key in LABEL_KEYS)
@@ -103,9 +103,9 @@ def refuse_random_weights(model: str | Path, task: str, missing: Collection[str]
 
 
 def warn_of_unread_layers(name: str | Path, model: nn.Module, unknown: Collection[str]) -> None:
-    """transformers leaves out the layers of a file that the configuration does not count.
+    """Warn of layers in a file that transformers does not load, because the configuration has fewer layers.
 
-    No error: some checkpoints keep layers there that only help to train or to write, such as those that predict
+    This is not an error: some checkpoints have additional layers for training or decoding, such as those that predict
     several tokens at once.
     """
     layers = unread_layers(model, unknown)
@@ -160,7 +160,7 @@ def shorten(items: list[str], between: str = ", ") -> str:
 
 @contextmanager
 def readable_weights(model: str | Path) -> Iterator[None]:
-    """Inside, errors about files of weights say what to do; torch's own advice would be to run what is in the file."""
+    """Raise errors about files of weights with what to do; torch's message advises to execute code from the file."""
     try:
         yield
     except SafetensorError as error:
@@ -174,7 +174,7 @@ def readable_weights(model: str | Path) -> Iterator[None]:
             "one where it was made: model.save_pretrained(folder)"
         ) from None
     except (AttributeError, TypeError, ValueError) as error:
-        if not (others := entries_that_are_no_weights(model)):
+        if not (others := entries_that_are_not_tensors(model)):
             raise
         raise RefusedValue(
             f"the file of weights of {model} holds {shorten(others)}, which are no weights; expected a mapping of "
@@ -188,8 +188,8 @@ def readable_weights(model: str | Path) -> Iterator[None]:
         raise RefusedValue(f"the weights of {model} cannot be read ({reason}): {DAMAGED}") from error
 
 
-def entries_that_are_no_weights(model: str | Path) -> list[str]:
-    """Names of what is no tensor in a folder's pickle file of weights."""
+def entries_that_are_not_tensors(model: str | Path) -> list[str]:
+    """Names of the entries of a folder's pickle file of weights that are not tensors."""
     file = Path(os.path.expanduser(model), transformers.utils.WEIGHTS_NAME)
     if not file.is_file():
         return []

@@ -103,7 +103,7 @@ def kept_under(table: RuleTable, gated: bool, fused: bool) -> Kept:
 
 
 def rules_at(place: Place, table: RuleTable) -> list[Keeps]:
-    """The facts of a table's rules at a place. A rule that does not say could be any of the published ones."""
+    """What the rules of a table keep at an operation; a rule without this fact counts as any of the published ones."""
     found: list[Keeps] = []
     for function in place.functions:
         facts = kept_by(table[function]) if function in table else PLAIN
@@ -117,7 +117,7 @@ def published_at(place: Place) -> list[Keeps]:
 
 
 def is_foreign(table: RuleTable | None) -> bool:
-    """Whether a rule of the table does not say what it keeps."""
+    """Whether it is not known for a rule of the table what it keeps."""
     return any(kept_by(rule) is None for rule in (table or {}).values())
 
 
@@ -164,8 +164,8 @@ class Shape:
     gated: bool  # the MLP multiplies two branches
     precision: int  # bytes of a weight
     weights: int  # bytes of all
-    waiting: int  # bytes of those that come while their module runs: from where device_map keeps them, or unpacked
-    largest: int  # bytes of the largest matrix of a block or of a head that answers with words
+    waiting: int  # bytes of those loaded while their module runs: offloaded by device_map, or dequantized
+    largest: int  # bytes of the largest matrix of a block or of a language model's head
     fusable: bool  # attention can be one operation
     steps: int = 1  # tokens of an answer, each with logits of its own
 
@@ -321,8 +321,8 @@ def need_of_probe(
     ).total
 
 
-ALWAYS_FITS = 128 * 2**20  # bytes; not worth a look at what is free
-MARGIN = 2  # estimates are above the true need by less than this, wherever it was measured: what fits is not refused
+ALWAYS_FITS = 128 * 2**20  # bytes; the free memory is not queried below this
+MARGIN = 2  # in all measurements, the estimate is less than this factor above the true need
 
 
 def free_memory(device: torch.device) -> int | None:

@@ -23,7 +23,7 @@ class PassPlan:
 
     @property
     def groups(self) -> list[list[Key]]:
-        """The passes, those that one method reads side by side in one group."""
+        """The passes in groups; passes that one method reads together are in the same group."""
         groups = [[key] for key in self.passes]
         for keys in self.reads:
             joined = [group for group in groups if set(group) & set(keys)]

@@ -1,1 +1,1 @@
-"""The local page: one model, one person, nothing but this machine. `tokenlight serve` starts it."""
+"""The local page, for one model and one user, without network access. `tokenlight serve` starts it."""

@@ -27,7 +27,7 @@ from tokenlight.tasks.task import Task
 from tokenlight.text.documents import find_question
 from tokenlight.text.tokenized_text import Chat, Document, Text, TokenizedText, parts
 
-# What results refer to and what is there in any case: the model and its tokenizer, code, and what Python makes once.
+# Objects that results share and that do not count for their size: the model, its tokenizer, code.
 CODE = (type, Enum, FunctionType, BuiltinFunctionType, ModuleType)
 SHARED = (Explainer, nn.Module, PreTrainedTokenizerBase, Task, *CODE)
 POINTER = 8  # bytes
@@ -173,9 +173,9 @@ def text_of(session: Session, asked: PageRequest) -> Text:
 
 
 def documents_of(session: Session, asked: PageRequest) -> tuple[Document, ...]:
-    """Where the passages stand: in the message that asks, as the page puts them there, or else in any message.
+    """The spans of the passages: in the last message, where the page inserts them, or else in any message.
 
-    Earlier messages may hold the same words, as where a passage is asked about again.
+    Earlier messages may contain the same passage.
     """
     text, found = text_of(session, asked), ()
     for segment in (find_question(text), 0) if isinstance(text, Chat) else (0,):

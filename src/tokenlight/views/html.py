@@ -57,7 +57,7 @@ section {{
 }}
 """
 DARK_SHADES = "background: var(--dark) !important; color: var(--dark-ink) !important"
-# Behind all other styles, since it changes what they say.
+# After all other styles, because it overrides them.
 SURROUNDINGS = f"""
 @media screen and (prefers-color-scheme: dark) {{
   :root, .tokenlight, .tokenlight-documents {{ {DARK_COLORS} }}
@@ -72,9 +72,9 @@ SURROUNDINGS = f"""
 }}
 """
 
-# A notebook has a theme of its own, whatever the system's is: JupyterLab, VS Code and Colab say so, each in its way.
+# The theme of a notebook may differ from the system's. JupyterLab, VS Code and Colab mark it in different ways.
 DARK_NOTEBOOK = ':is([data-jp-theme-light="false"], .vscode-dark, [theme="dark"])'
-# JupyterLab lays out all tables in its own way, zebra stripes included, unless told twice.
+# JupyterLab styles all tables, with striped rows, so these rules need a higher specificity.
 IN_NOTEBOOK = f"""
 .tokenlight .heat.heat {{ font-size: inherit; line-height: inherit }}
 .tokenlight .heat.heat :is(tr, th, td) {{ background: none; text-align: start; vertical-align: baseline }}

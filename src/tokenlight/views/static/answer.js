@@ -3,7 +3,7 @@
 import { make, paint } from "./heatmap.js";
 import { drawPanel, scoreText } from "./answer_panel.js";
 
-const LEVELS = 200; // shades that are told apart: an element is painted again only if it gets another one
+const LEVELS = 200; // number of distinct shades: an element is redrawn only if its shade changes
 const FEW = 4; // tokens; more that are chosen have a line under them instead of a frame around each word
 const HINT =
   "Choose a word of the answer: what made the model write it lights up. Shift adds a stretch, Ctrl one word, " +

@@ -137,7 +137,7 @@ function bar(share, sign) {
   return holder;
 }
 
-/** What a choice of tokens says, as it stands in the text; a gap is an ellipsis. Added tokens count if there is nothing else. */
+/** The text of these tokens, with an ellipsis for gaps; added tokens are left out unless there are no others. */
 function textOf(view, tokens) {
   const selected = new Set(tokens);
   const pieces = view.answer.blocks.flatMap((block) => [...block.head, ...block.pieces]);
@@ -172,7 +172,7 @@ function count(length, name) {
   return `${length.toLocaleString("en")} ${name}${length === 1 ? "" : "s"}`;
 }
 
-/** With a sign, where the method knows one. */
+/** The score as text, with a sign for signed methods. */
 export function scoreText(view, value) {
   return signedNumber(value, view.answer.signed);
 }

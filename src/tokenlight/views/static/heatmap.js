@@ -58,7 +58,7 @@ export function drawHeatmaps(container, explanations, options = {}) {
   choose(board, board.chosen);
 }
 
-/** Under each heatmap what concerns it alone; what several say is said once, at the end. */
+/** Draw the notes of each heatmap below it, and notes that several heatmaps share once, at the end. */
 function drawNotes(board, showNotes) {
   const rows = [...board.rows.values()];
   const all = rows.flatMap((row) => (showNotes ? (row.explanation.notes ?? []) : []));
@@ -112,7 +112,7 @@ export function paint(element, strength, sides = HEAT) {
   }
 }
 
-/** "+0.312", "−1.2e-5"; without the plus where a method knows no sign. */
+/** "+0.312", "−1.2e-5"; without the plus for unsigned methods. */
 export function signedNumber(value, signed = true) {
   const size = Math.abs(value);
   const far = size !== 0 && (size < 0.001 || size >= 10000);
