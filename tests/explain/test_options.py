@@ -21,7 +21,7 @@ def test_keywords_are_split_by_name():
         ({"batch_size": 0}, ValueError, "batch_size is a positive whole number, found 0"),
         ({"batch_size": 2.0}, ValueError, "batch_size is a positive whole number, found 2.0"),
         ({"low_memory": "yes"}, TypeError, "low_memory is True or False, found 'yes'"),
-        ({"fused": 1}, TypeError, "fused is True or False, found 1"),
+        ({"fused": 1}, TypeError, "fused is True, False or None, found 1"),
         ({"progress": None}, TypeError, "progress is True or False, found None"),
     ],
 )

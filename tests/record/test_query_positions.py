@@ -20,7 +20,7 @@ from tokenlight.explain.options import Resources
 from tokenlight.methods import METHODS, Pass, method
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.instrumented import InstrumentedModel
-from tokenlight.record.pass_cache import PassMemory
+from tokenlight.record.pass_cache import PassCache
 from tokenlight.record.pass_spec import PassSpec
 from tokenlight.record.query_positions import NoQueryPosition, normalize_weights
 from tokenlight.record.recorder import DEFAULT_RECORD_OPTIONS, RecordOptions, record
@@ -281,7 +281,7 @@ def test_explain_computes_query_weights_once_for_all_methods():
 
 
 def test_cached_passes_keep_their_query_positions():
-    explainer, memory = explainer_for("bert", "token-classification"), PassMemory()
+    explainer, memory = explainer_for("bert", "token-classification"), PassCache()
     target, text = reading(2, 1), "the key is not here"
     for name in ("grad_sam", "generic_attention", "grad_sam"):
         method_configs = {name: MethodConfig(METHODS[name], {})}

@@ -10,7 +10,7 @@ from tokenlight.explain.plan import PassPlan, plan_passes
 from tokenlight.methods import Attribution
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.instrumented import InstrumentedModel
-from tokenlight.record.pass_cache import PassMemory
+from tokenlight.record.pass_cache import PassCache
 from tokenlight.record.recorder import DEFAULT_RECORD_OPTIONS, Answer, RecordOptions
 from tokenlight.text.batch import Batch
 from tokenlight.text.context_draws import Contexts
@@ -21,7 +21,7 @@ def execute_plan(
     batch: Batch,
     plan: PassPlan,
     *,
-    pass_cache: PassMemory | None = None,
+    pass_cache: PassCache | None = None,
     graph: bool = False,
     record_options: RecordOptions = DEFAULT_RECORD_OPTIONS,
 ) -> tuple[Answer, list[Attribution]]:

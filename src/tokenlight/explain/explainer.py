@@ -44,7 +44,7 @@ class Explainer:
     """Explains the outputs of a model. The model itself is never changed."""
 
     model: PreTrainedModel  # as it was given
-    tokenizer: Any  # transformers says less about its tokenizers than is known of them
+    tokenizer: Any  # the types that transformers declares for tokenizers are incomplete
     task: Task
 
     def __init__(
@@ -54,7 +54,7 @@ class Explainer:
         self.model = model
         self.tokenizer = tokenizer
         self.task = (task or task_of_class(type(inner).__name__))(inner, tokenizer)
-        _ = self.task.labels  # names that do not fit the model are refused before anything is explained
+        _ = self.task.labels  # refuses label names that do not fit the model
 
     def __repr__(self) -> str:
         return describe_in_a_line(self.task)
@@ -64,7 +64,7 @@ class Explainer:
 
     @property
     def inner(self) -> PreTrainedModel:
-        """The model without what may be wrapped around it, such as an adapter's class."""
+        """The model without wrappers, such as an adapter's class."""
         return self.task.model
 
     @overload

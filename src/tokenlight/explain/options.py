@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from tokenlight.common.errors import RefusedType, RefusedValue
 from tokenlight.model.instrumentation_cache import borrowed_model
 from tokenlight.model.instrumented import InstrumentedModel
-from tokenlight.record.pass_cache import PassMemory
+from tokenlight.record.pass_cache import PassCache
 from tokenlight.record.recorder import RecordOptions
 from tokenlight.text.batch import Batch
 from tokenlight.text.tokenized_text import is_whole
@@ -31,7 +31,8 @@ class RunOptions:
         for name in ("low_memory", "fused", "progress"):
             value = getattr(self, name)
             if not isinstance(value, bool) and not (name == "fused" and value is None):
-                raise RefusedType(f"{name} is True or False, found {value!r}")
+                choices = "True, False or None" if name == "fused" else "True or False"
+                raise RefusedType(f"{name} is {choices}, found {value!r}")
 
     @property
     def record_options(self) -> RecordOptions:
@@ -53,7 +54,7 @@ class Resources:
     """What a run uses instead of making its own."""
 
     instrumented: InstrumentedModel | None = None  # the explainer's model, already instrumented
-    pass_cache: PassMemory | None = None  # passes of earlier calls for the same text
+    pass_cache: PassCache | None = None  # passes of earlier calls for the same text
     prepare: Callable[[Batch], Batch] | None = None  # changes each batch before it runs, as some papers' protocols do
 
     @contextmanager

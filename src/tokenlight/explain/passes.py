@@ -16,7 +16,7 @@ from tokenlight.methods.config import MethodConfig
 from tokenlight.model.behavior_probes import behavior_of, sees_later_tokens
 from tokenlight.model.capture import Capture, CaptureSpec
 from tokenlight.model.instrumented import InstrumentedModel
-from tokenlight.record.pass_cache import PassMemory
+from tokenlight.record.pass_cache import PassCache
 from tokenlight.record.pass_spec import Key, PassSpec
 from tokenlight.record.probe import Probe
 from tokenlight.record.query_positions import NoQueryPosition, QueryWeights
@@ -42,7 +42,7 @@ def run_passes(
     batch: Batch,
     plan: PassPlan,
     *,
-    pass_cache: PassMemory | None = None,
+    pass_cache: PassCache | None = None,
     graph: bool = False,
     record_options: RecordOptions = DEFAULT_RECORD_OPTIONS,
 ) -> tuple[Answer, list[Attribution]]:
@@ -174,7 +174,7 @@ class Passes:
     instrumented: InstrumentedModel
     batch: Batch
     plan: PassPlan
-    pass_cache: PassMemory | None
+    pass_cache: PassCache | None
     graph: bool
     record_options: RecordOptions
     answer: Answer | None = None  # of the first pass
@@ -284,7 +284,7 @@ class Passes:
         texts, tokens = self.batch.input_ids.shape
         return need_of_pass(shape_of(self.instrumented), pass_spec, texts, tokens, self.record_options).graph
 
-    def _with_graph(self, pass_cache: PassMemory, pass_spec: PassSpec) -> OpenPass:
+    def _with_graph(self, pass_cache: PassCache, pass_spec: PassSpec) -> OpenPass:
         """A pass that keeps its graph, so that another head mask needs a backward pass only."""
         cached = pass_cache.find_graph(pass_spec)
         if cached is not None:

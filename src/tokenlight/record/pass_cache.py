@@ -15,7 +15,7 @@ from tokenlight.text.batch import Batch
 
 
 @dataclass
-class PassMemory:
+class PassCache:
     """The passes of the last request, for one thread. A different request or model clears it.
 
     So does a change of weights that increments torch's version counter; writing through `.data` is not noticed.

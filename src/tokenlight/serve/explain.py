@@ -116,7 +116,7 @@ def explain_group(
 def explain_request(
     session: Session, request: Request, method_configs: Mapping[str, MethodConfig]
 ) -> dict[str, Explanation]:
-    resources = Resources(pass_cache=session.memory)
+    resources = Resources(pass_cache=session.pass_cache)
     by_label = session.explainer.explain_requests([request], method_configs, RunOptions(progress=False), resources)
     return {name: explanation for name, (explanation,) in by_label.items()}
 

@@ -19,7 +19,7 @@ from tokenlight.heads.mask import CALIBRATED, OWN, HeadMask, calibrated_heads, h
 from tokenlight.methods import Method
 from tokenlight.methods.relevance import CALIBRATED_RULES
 from tokenlight.model.config import layers_and_heads
-from tokenlight.record.pass_cache import PassMemory
+from tokenlight.record.pass_cache import PassCache
 from tokenlight.serve.requests import ANSWER, Lit, PageRequest, Refused
 from tokenlight.tasks.request import Request
 from tokenlight.tasks.targets import TargetSpec
@@ -127,7 +127,7 @@ class Session:
     explainer: Explainer
     mask: HeadMask | None = None  # the model's own: what its head map is drawn from
     cache: Cache = field(default_factory=Cache)
-    memory: PassMemory = field(default_factory=PassMemory)
+    pass_cache: PassCache = field(default_factory=PassCache)
 
     @property
     def shape(self) -> tuple[int, int]:
