@@ -636,7 +636,7 @@ def test_attention_fused_or_written_out_is_a_setting_of_the_run(tmp_path, fused_
         fused_ways.clear()
     with pytest.raises(ValueError, match="fused is True there and False here"):
         bench(explainer_for("bert"), TEXTS[:1], ["attn_lrp"], output=tmp_path / "True", fused=False, **quick)
-    with pytest.raises(ValueError, match="fused=True: attcat need the attention weights"):
+    with pytest.raises(ValueError, match="fused=True: attcat need attention weights"):
         bench(explainer_for("bert"), TEXTS[:1], ["attcat"], output=tmp_path / "refused", fused=True, **quick)
     assert not (tmp_path / "refused").exists()
 

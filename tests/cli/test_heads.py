@@ -85,7 +85,7 @@ def test_wrong_input_is_one_line(texts, tmp_path):
     assert "name the file to write" in fail("heads", "default", str(texts))
     assert "name the texts to count on" in fail("heads", "default")
     assert "there is no file nowhere.txt" in fail("heads", "default", "nowhere.txt", "-o", mask)
-    assert "ends in .png, .svg, .pdf" in fail("heads", "default", str(texts), "-o", mask, "--figure", "heads.gif")
+    assert "must end in .png, .svg, .pdf" in fail("heads", "default", str(texts), "-o", mask, "--figure", "heads.gif")
     wrong = tmp_path / "wrong.jsonl"
     wrong.write_text(json.dumps({**RECORD, "sentence": "another text"}) + "\n")
     assert "'good'" in fail("heads", "default", str(wrong), "-o", mask)

@@ -325,7 +325,7 @@ def test_attention_fused_or_written_out_is_a_setting_of_the_run(tmp_path, fused_
         fused_ways.clear()
     with pytest.raises(ValueError, match=r"settings\.fused is True there and False here"):
         explain(phrases(3), tmp_path / "True", ["attn_lrp"], fused=False)
-    with pytest.raises(ValueError, match="fused=True: attcat need the attention weights"):
+    with pytest.raises(ValueError, match="fused=True: attcat need attention weights"):
         explain(phrases(3), tmp_path / "refused", ["attcat"], fused=True)
     assert not (tmp_path / "refused").exists()
 

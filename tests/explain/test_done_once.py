@@ -11,7 +11,7 @@ from tests.tokenizers_ import explainer_for, model_for, tokenizer_for
 from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.plan import plan_passes
 from tokenlight.model.instrumented import InstrumentedModel
-from tokenlight.tasks import mixins
+from tokenlight.tasks import labels
 from tokenlight.tasks.targets import BatchTarget, ResolvedTarget
 from tokenlight.text.batch import Batch
 
@@ -27,7 +27,7 @@ def named(names: dict[Any, Any]) -> tl.Explainer:
 
 def test_labels_are_looked_up_one_by_one(monkeypatch):
     explainer = named({0: "bad", 1: "so so", 2: "good"})
-    monkeypatch.setattr(mixins, "read_labels", None)  # all names are not read
+    monkeypatch.setattr(labels, "read_labels", None)  # all names are not read
     found = explainer.explain([TEXT, "they are not bad"], "gradient_x_input")
     assert all(e.target == e.prediction and e.target in ("bad", "so so", "good") for e in found)
     assert explainer.task.name_of(2) == "good"
