@@ -710,3 +710,57 @@ def test_the_note_on_a_chat_that_is_cut_names_its_oldest_words():
     chat = [{"role": "user", "content": "it is a good movie and they are not bad"}] * 2
     e = tl.Explainer(explainer.model, tokenizer).explain(chat, "gradient_x_input")
     assert any("its oldest" in note for note in e.notes)
+
+
+# --- Resolved targets -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("task", "target", "message"),
+    [
+        ("text-classification", ResolvedTarget((1, 2), kind="continuation"), "have the kind 'index', found 'cont"),
+        ("text-classification", ResolvedTarget((1, 2)), r"holds 0 or 1 numbers, found \(1, 2\)"),
+        ("text-classification", ResolvedTarget((1,), (0, 2)), r"foil of .* found \(0, 2\)"),
+        ("text-classification", ResolvedTarget((1,), (1,)), r"target and foil are both \(1,\)"),
+        ("text-classification", ResolvedTarget((3,)), "3 outputs, found 3"),
+        ("text-classification", ResolvedTarget((1,), position=2), "has no position, found 2"),
+        ("text-classification", ResolvedTarget((1,), given=(5,)), r"has no given, found \(5,\)"),
+        ("text-classification", ResolvedTarget((1,), parts=(0,)), r"has no parts, found \(0,\)"),
+        ("text-classification", ResolvedTarget((1,), quantity="probability"), "quantity must be one of"),
+        ("text-classification", ResolvedTarget(kind="function", function=len), "pass a target function itself"),
+        ("text-classification", ResolvedTarget((1,), function=len), "pass a target function itself"),
+        ("token-classification", ResolvedTarget((1,)), "position None is not a token"),
+        ("token-classification", ResolvedTarget((1,), position=99), "position 99 is not a token"),
+        ("fill-mask", ResolvedTarget((5,), position=-1), "position -1 is not a token"),
+        ("question-answering", ResolvedTarget((8, 9)), "have the kind 'span', found 'index'"),
+        ("question-answering", ResolvedTarget((8,), kind="span"), r"holds 0 or 2 numbers, found \(8,\)"),
+        ("question-answering", ResolvedTarget((8, 99), kind="span"), "position 99 is not a token"),
+        ("question-answering", ResolvedTarget(kind="span", passage=(3, 99)), "position 98 is not a token"),
+        ("text-generation", ResolvedTarget(kind="continuation"), r"holds 1 or more numbers, found \(\)"),
+        ("text-generation", ResolvedTarget((5, 10**6), kind="continuation"), "found 1000000"),
+        ("text-generation", ResolvedTarget((5,), given=(-1,)), "found -1"),
+        ("text-generation", ResolvedTarget((5,) * 10_000, kind="continuation"), "shorten the prompt"),
+    ],
+)
+def test_resolved_targets_that_do_not_fit_are_refused(task, target, message):
+    explainer = explainer_for("gpt2" if task == "text-generation" else "bert", task)
+    text = (QUESTION, CONTEXT) if task == "question-answering" else TEXT
+    with pytest.raises(ValueError, match=message):
+        explainer.explain(text, target=target)
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "resolved"),
+    [
+        ("text-classification", "positive", ResolvedTarget((2,))),
+        ("token-classification", (2, 1), ResolvedTarget((1,), position=2)),
+        ("question-answering", (8, 10), ResolvedTarget((8, 9), kind="span")),
+        ("text-generation", (5, 6), ResolvedTarget((5, 6), kind="continuation", quantity="log_probability")),
+    ],
+)
+def test_a_resolved_target_is_explained_as_its_name_is(task, name, resolved):
+    explainer = explainer_for("gpt2" if task == "text-generation" else "bert", task)
+    text = (QUESTION, CONTEXT) if task == "question-answering" else TEXT
+    by_name, by_index = (explainer.explain(text, target=target) for target in (name, resolved))
+    assert by_index.score == by_name.score
+    assert torch.equal(by_index.scores, by_name.scores)

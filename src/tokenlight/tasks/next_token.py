@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from tokenlight.common.errors import RefusedValue
 from tokenlight.tasks import register
 from tokenlight.tasks.selectors import ContinuationSelector, OutputSelector
-from tokenlight.tasks.targets import Candidate, ChangedInput, ResolvedTarget, refuse_equal
+from tokenlight.tasks.targets import Candidate, ChangedInput, ResolvedTarget, check_indices, refuse_equal
 from tokenlight.tasks.vocabulary import Worded
 from tokenlight.text.batch import Batch
 from tokenlight.text.tokenize import follow, refuse_too_long
@@ -29,6 +29,7 @@ class NextToken(Worded):
     cut = "start"  # the next token depends most on the end of a text
     logits_for = "last token"
     gap = "end"
+    target_kinds = ("index", "continuation")
     generates = True
     trial_settings: ClassVar[Mapping[str, Any]] = {"is_decoder": True}
 
@@ -64,6 +65,14 @@ class NextToken(Worded):
         ids = tuple(self.index(i) for i in ids)
         refuse_too_long(tokenized_text, ids, self.max_length)
         return ids
+
+    def check_resolved(self, tokenized_text: TokenizedText, target: ResolvedTarget) -> None:
+        super().check_resolved(tokenized_text, replace(target, given=()))
+        for continuation in (target.continuation, target.foil_continuation):
+            ids = target.given + continuation
+            check_indices(ids, self.outputs)
+            if ids:
+                refuse_too_long(tokenized_text, ids, self.max_length)
 
     def append_continuation(self, tokenized_text: TokenizedText, target: ResolvedTarget) -> TokenizedText:
         ids = target.given + target.continuation

@@ -23,6 +23,10 @@ class Positioned(Task):
         position, name = self.split_target(tokenized_text, target)
         return replace(super().resolve_names(tokenized_text, name, foil), position=position)
 
+    def check_resolved(self, tokenized_text: TokenizedText, target: ResolvedTarget) -> None:
+        super().check_resolved(tokenized_text, replace(target, position=None))
+        check_position(tokenized_text, target.position)
+
     def split_target(self, tokenized_text: TokenizedText, target: Any) -> tuple[int, Any]:
         """The position, and the label or token that is explained there."""
         if not isinstance(target, tuple) or len(target) != 2:

@@ -46,6 +46,7 @@ class ExtractiveAnswers(Task):
     auto_class = "AutoModelForQuestionAnswering"
     cut = "only_second"
     logits_for = "every token"
+    target_kinds = ("span",)
     parts = 2
     foil_has_own_query_position = True
     reads_pairs = True
@@ -59,6 +60,11 @@ class ExtractiveAnswers(Task):
         foil_span = None if foil is None else answer_span(tokenized_text, foil)
         refuse_equal(span, foil_span, target)
         return ResolvedTarget(span_indices(span), span_indices(foil_span), "span", passage=passage)
+
+    def check_resolved(self, tokenized_text: TokenizedText, target: ResolvedTarget) -> None:
+        super().check_resolved(tokenized_text, replace(target, passage=None))
+        for position in (*target.indices, *target.foil, *span_indices(target.passage)):
+            check_position(tokenized_text, position)
 
     def resolve_function(self, tokenized_text: TokenizedText, function: OutputFunction) -> ResolvedTarget:
         return replace(super().resolve_function(tokenized_text, function), passage=self.passage(tokenized_text))

@@ -217,6 +217,18 @@ def refuse_equal(target: object, foil: object, name: object) -> None:
         raise RefusedValue(f"target and foil are both {name!r}: there is nothing to compare")
 
 
+def refuse_wrong_count(target: ResolvedTarget) -> None:
+    """An index is one number, a span two (its first and its last token), a continuation one or more."""
+    allowed = {"index": (0, 1), "span": (0, 2)}
+    for name, indices in (("indices", target.indices), ("foil", target.foil)):
+        counts = allowed.get(target.kind, (len(indices),))
+        if len(indices) not in counts or (target.kind == "continuation" and not target.indices):
+            expected = " or ".join(map(str, counts)) if target.kind in allowed else "1 or more"
+            raise RefusedValue(
+                f"{name} of a resolved target of the kind {target.kind!r} holds {expected} numbers, found {indices}"
+            )
+
+
 def spread(value: Any, count: int, name: str) -> list[TargetSpec]:
     """The entry of `TargetSpecs` for each text: a list has one for each, any other sequence is a single target."""
     if not isinstance(value, list):

@@ -14,6 +14,7 @@ from torch.nn.functional import logsigmoid
 from transformers import PreTrainedModel
 
 from tokenlight.common.errors import RefusedValue
+from tokenlight.common.option_values import check_quantity
 from tokenlight.common.samples import SAMPLE
 from tokenlight.model.config import embedding_rows, max_length
 from tokenlight.tasks.selectors import OutputSelector, logits_at
@@ -23,10 +24,12 @@ from tokenlight.tasks.targets import (
     ChangedInput,
     ResolvedTarget,
     Span,
+    TargetKind,
     TargetSpec,
     check_indices,
     foil_tensor,
     refuse_equal,
+    refuse_wrong_count,
     selected_indices,
 )
 from tokenlight.text.batch import Batch, refuse_unembedded_ids
@@ -52,6 +55,7 @@ class Task(ABC):
     cut: ClassVar[Cut] = "longest_first"  # which tokens of a long text are truncated
     logits_for: ClassVar[LogitsFor] = "text"
     parts: ClassVar[int] = 1  # numbers of the output that are added up
+    target_kinds: ClassVar[tuple[TargetKind, ...]] = ("index",)  # of resolved targets, functions aside
     with_words: ClassVar[bool] = False  # the output is a token of the vocabulary
     gap: ClassVar[Gap | None] = None
     generates: ClassVar[bool] = False  # reads from left to right, so tokens are deleted instead of replaced
@@ -80,10 +84,11 @@ class Task(ABC):
     # From names to indices, and back
 
     def resolve_target(self, tokenized_text: TokenizedText, target: TargetSpec, foil: TargetSpec) -> ResolvedTarget:
-        """Target and foil in indices. A target that is resolved already is returned as it is."""
+        """Target and foil in indices. A target that is resolved already is checked, and returned as it is."""
         if isinstance(target, ResolvedTarget):
             if foil is not None:
                 raise RefusedValue("a resolved target has its own foil: leave foil out")
+            self.check_resolved(tokenized_text, target)
             return target
         return self.resolve_names(tokenized_text, target, foil)
 
@@ -93,6 +98,20 @@ class Task(ABC):
         foil_index = None if foil is None else self.index(foil)
         refuse_equal(index, foil_index, target)
         return ResolvedTarget(() if index is None else (index,), () if foil_index is None else (foil_index,))
+
+    def check_resolved(self, tokenized_text: TokenizedText, target: ResolvedTarget) -> None:
+        """Refuse a resolved target that does not fit the task or the text. `select` compares indices with the logits."""
+        if target.function is not None or target.kind == "function":
+            raise RefusedValue("pass a target function itself as target=, not in a ResolvedTarget")
+        if target.kind not in self.target_kinds:
+            kinds = " or ".join(map(repr, self.target_kinds))
+            raise RefusedValue(f"resolved targets of a {self.name} model have the kind {kinds}, found {target.kind!r}")
+        refuse_wrong_count(target)
+        check_quantity(target.quantity)
+        refuse_equal(target.indices or None, target.foil, target.indices)
+        for name in ("position", "passage", "given", "parts"):  # tasks that read one of them check it
+            if (value := getattr(target, name)) not in (None, ()):
+                raise RefusedValue(f"a resolved target of a {self.name} model has no {name}, found {value!r}")
 
     def read_target(self, value: Any) -> Any:
         """A target, foil or gold label of a data set, as `resolve_target` takes it. A name wins over an index.
