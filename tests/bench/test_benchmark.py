@@ -261,6 +261,18 @@ def test_the_other_class_is_explained_where_classes_are_compared(data, tmp_path)
     assert records(tmp_path / "out")[0]["methods"]["random"]["values"] == {"kendall_confidence": 1.0}
 
 
+def test_the_other_class_is_compared_with_the_examples_foil(tmp_path):
+    explainer = explainer_for("bert")
+    predicted = explainer.explain(TEXTS[0], "random").indices[0]
+    other = 1 if predicted == 0 else predicted - 1
+    (foil,) = {0, 1, 2} - {predicted, other}
+    example = Example("0", TEXTS[0], foil=explainer.task.labels[foil])
+    bench(explainer, [example], ["attcat"], ["kendall_confidence"], output=tmp_path / "out", progress=False)
+    own, others = (explainer.explain(TEXTS[0], "attcat", target=target, foil=foil) for target in (predicted, other))
+    expected = own.evaluate(["kendall_confidence"], others=others)
+    assert records(tmp_path / "out")[0]["methods"]["attcat"]["values"] == pytest.approx(expected)
+
+
 def test_the_perturbation_can_be_chosen(data, tmp_path):
     explainer = explainer_for("bert")
     bench(explainer, data, removal="delete", output=tmp_path / "out", **{**QUICK, "metrics": ["aopc"]})

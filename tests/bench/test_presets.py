@@ -15,6 +15,7 @@ from tests import literal_protocols as literal
 from tests.rounding import tolerance
 from tests.tokenizers_ import explainer_for
 from tokenlight.bench.benchmark import bench
+from tokenlight.bench.cases import select_cases
 from tokenlight.bench.presets import (
     ALTI,
     ALTI_ROBUSTNESS,
@@ -314,6 +315,17 @@ def test_start_and_end_are_each_the_highest():
         with torch.no_grad():
             said = explainer.model(torch.tensor([tokenized_text.input_ids]), mask, token_type_ids=mask * 0)
         assert (start, end) == (int(said.start_logits[0].argmax()), int(said.end_logits[0].argmax()))
+
+
+def test_start_and_end_are_compared_with_a_foil():
+    example = Example("0", QUESTIONS[1][0], answer=(26, 33), foil="a good movie")
+    explainer = ATTCAT_SQUAD.fit(reader())
+    (case,), records = select_cases(explainer, ATTCAT_SQUAD, [(0, example)])
+    assert records == []
+    (explanation,) = explainer.explain_tokenized(
+        [case.draft.tokenized_text], {"attcat": MethodConfig(METHODS["attcat"], {})}, target=case.target
+    )["attcat"]
+    assert explanation.foil == "a good movie"
 
 
 def test_an_answer_that_was_cut_off_is_set_aside_otherwise():

@@ -1,6 +1,6 @@
 """From an example to a case: its tokens, the model's prediction, the target and which tokens are marked."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -88,16 +88,13 @@ class Case:
     """An example that is measured, with the target that is explained."""
 
     draft: CaseDraft
-    target: TargetSpec
-    foil: TargetSpec
+    target: ResolvedTarget
     record: Record
 
-    @property
-    def label(self) -> int:
-        """The explained class, for measures that compare classes."""
-        index = self.target.index if isinstance(self.target, ResolvedTarget) else self.target
-        assert isinstance(index, int), "classes are compared by index"
-        return index
+    def of_class(self, change: Callable[[int], int]) -> ResolvedTarget:
+        """The same target with another class, for measures that compare classes."""
+        assert self.target.index is not None, "the target of a case has indices"
+        return replace(self.target, indices=(change(self.target.index),))
 
 
 def select_cases(
@@ -119,7 +116,6 @@ def select_cases(
                 [case.draft.tokenized_text for case in cases],
                 method_configs,
                 target=[case.target for case in cases],
-                foil=[case.foil for case in cases],
                 run_options=RunOptions(progress=False),
             )
         return [(cases, records)]
@@ -148,12 +144,15 @@ def select_together(
     labels = [class_of(explainer, draft) for draft, _, _ in kept]
     targets = protocol.targets(explainer, [draft.tokenized_text for draft, _, _ in kept], labels, instrumented)
     cases = [
-        Case(draft, answer.target, None, record)
-        if target is None
-        else Case(draft, target, draft.target.foil[0] if draft.target.foil else None, record)
+        Case(draft, answer.target if target is None else with_foil(explainer.task, draft, target), record)
         for target, (draft, answer, record) in zip(targets, kept, strict=True)
     ]
     return cases, records
+
+
+def with_foil(task: Task, draft: CaseDraft, target: TargetSpec) -> ResolvedTarget:
+    """The target that the protocol names, compared with the example's foil if it has one."""
+    return replace(task.resolve_target(draft.tokenized_text, target, None), foil=draft.target.foil)
 
 
 def make_drafts(

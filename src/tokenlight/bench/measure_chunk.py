@@ -28,6 +28,7 @@ from tokenlight.results.saved import CONVERSION, expect
 from tokenlight.runs.engines import Advance
 from tokenlight.runs.isolate_failures import isolate_failures
 from tokenlight.runs.run_folder import Record
+from tokenlight.tasks.targets import ResolvedTarget
 from tokenlight.text.tokenized_text import TokenizedText
 
 EXAMPLES_FILE = "examples.json"
@@ -198,7 +199,7 @@ def measure_together(plan: MeasuringPlan, rows: Sequence[NumberedRow]) -> Measur
         model = ReadyModel(
             plan.explainer, plan.method_configs, instrumented, [case.draft.tokenized_text for case in cases]
         )
-        explained = explain_cases(plan, model, cases, [case.target for case in cases])
+        explained = explain(plan, model, [case.target for case in cases])
         records += measure_cases(plan, model, cases, explained)
         refuse_unstorable(records)
     return MeasuredChunk(list(in_order(records)), cases, explained)
@@ -212,18 +213,13 @@ def refuse_unstorable(records: Sequence[Record]) -> None:
         raise RefusedValue(f"what was measured is not finite, or cannot be stored ({error})") from error
 
 
-def explain_cases(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[Case], targets: list[Any]) -> Explained:
-    """The explanations of all methods for all cases."""
-    return explain(plan, model, targets, [case.foil for case in cases])
-
-
-def explain(plan: MeasuringPlan, model: ReadyModel, targets: Any, foils: Any) -> Explained:
+def explain(plan: MeasuringPlan, model: ReadyModel, targets: list[ResolvedTarget] | None) -> Explained:
+    """The explanations of all methods for the texts of a model; None: of its predictions."""
     longest = max(len(tokenized_text) for tokenized_text in model.tokenized_texts)
     by_label = model.explainer.explain_tokenized(
         model.tokenized_texts,
         model.method_configs,
         target=targets,
-        foil=foils,
         run_options=RunOptions(batch_size=max(1, min(32, BATCH_TOKENS // longest)), fused=plan.fused, progress=False),
         resources=Resources(model.instrumented, prepare=plan.protocol.prepare(model.explainer.tokenizer)),
     )
@@ -276,8 +272,7 @@ def measure_all_curves(
         [e for results in explained.values() for e in results],
         [measure.resolved_perturbation for measure in plan.measures("curves")],
         [case.target for case in cases] * times,
-        [case.foil for case in cases] * times,
-        EvaluationOptions(instrumented=model.instrumented, tokenized_texts=model.tokenized_texts * times),
+        options=EvaluationOptions(instrumented=model.instrumented, tokenized_texts=model.tokenized_texts * times),
     )
 
 
@@ -326,11 +321,11 @@ def other_explanations(plan: MeasuringPlan, model: ReadyModel, cases: Sequence[C
     """Explanations of another class, if a measure compares classes."""
     if plan.inverse or not plan.measures("classes"):
         return None
-    return explain_cases(plan, model, cases, [other_class(case.label) for case in cases])
+    return explain(plan, model, [case.of_class(other_class) for case in cases])
 
 
 def explained_by_prediction(plan: MeasuringPlan, model: ReadyModel, explained: Explained) -> Explained:
-    return explained if plan.protocol.target == "predicted" else explain(plan, model, None, None)
+    return explained if plan.protocol.target == "predicted" else explain(plan, model, None)
 
 
 def explained_by_seeds(plan: MeasuringPlan, cases: Sequence[Case]) -> list[Explained]:
@@ -340,7 +335,6 @@ def explained_by_seeds(plan: MeasuringPlan, cases: Sequence[Case]) -> list[Expla
         explain(
             plan,
             ReadyModel(explainer, method_configs, InstrumentedModel(explainer.model), explainer.encode(texts)),
-            None,
             None,
         )
         for explainer, method_configs in plan.seeds

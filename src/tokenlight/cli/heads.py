@@ -233,7 +233,6 @@ def calibrate(
             [case.draft.tokenized_text.text for case in cases],
             method,
             target=[case.target for case in cases],
-            foil=[case.foil for case in cases],
             perturbation=perturbation,
             folds=folds,
             steps=steps,
