@@ -285,6 +285,31 @@ def test_some_texts_may_have_a_foil():
     assert mask.made["texts"] == len(FEW)
 
 
+def test_targets_of_several_tokens_are_calibrated_as_they_are_explained():
+    """Next to a text with a target of one token, which cannot share their batch."""
+    explainer = explainer_for("gpt2", "text-generation")
+    targets: list[Any] = [(5, 6), (7, 8, 9), 5]
+    strengths = torch.linspace(0.3, 0.9, 8, dtype=torch.float64).view(2, 4)
+    dark = torch.zeros_like(strengths)
+    mask = HeadMask(dark, dark, calibrated=strengths)
+    explainer.model.double()
+    try:
+        rows = explainer.encode(TEXTS[:3])
+        effects = [Effects(torch.arange(len(row)).double(), torch.ones(len(row), dtype=torch.bool)) for row in rows]
+        measured = [
+            Measured(row, explainer.task.resolve_target(row, target, None), effects_of_text)
+            for row, target, effects_of_text in zip(rows, targets, effects, strict=True)
+        ]
+        instrumented = InstrumentedModel(explainer.model)
+        batches = measured_batches(explainer, instrumented, measured)
+        found = agreements(instrumented, batches, METHODS["attn_lrp"], strengths)
+        explanations = explainer.explain(TEXTS[:3], "attn_lrp", target=targets, heads=mask, progress=False)
+        expected = [one.agreement(e.scores) for one, e in zip(effects, explanations, strict=True)]
+        torch.testing.assert_close(found, torch.stack(expected), atol=1e-9, rtol=0)
+    finally:
+        explainer.model.float()
+
+
 def test_calibration_with_real_effects_leaves_the_model_as_it_is():
     explainer = explainer_for("gpt2", "text-classification")
     before = {name: tensor.clone() for name, tensor in explainer.model.state_dict().items()}

@@ -143,7 +143,7 @@ class Calibration:
 
     def batches(self, effects: Sequence[Effects], indices: Sequence[int]) -> list[MeasuredBatch]:
         """Batches of the texts with these indices, with their effects."""
-        measured = [Measured(self.tokenized_texts[i], self._resolve_target(i), effects[i]) for i in indices]
+        measured = [Measured(self.tokenized_texts[i], self.completed_targets[i], effects[i]) for i in indices]
         return measured_batches(self.explainer, self.instrumented, measured)
 
     def search(self, effects: Sequence[Effects], steps: int, store: Checkpoint, progress: bool) -> Search:
@@ -196,9 +196,6 @@ class Calibration:
                 explained[index] = explanation
         values = evaluate(self.explainer, explained, [Measure("aopc", self.settings.perturbation)])
         return sum(value["aopc"] for value in values) / len(values)
-
-    def _resolve_target(self, index: int) -> Any:
-        return self.explainer.task.resolve_target(self.tokenized_texts[index], self.targets[index], self.foils[index])
 
     def _explain(self, indices: Sequence[int], strengths: Tensor | None) -> list[Explanation]:
         texts, targets, foils = ([values[i] for i in indices] for values in (self.texts, self.targets, self.foils))

@@ -15,6 +15,7 @@ from tokenlight.common.files import write_atomically
 from tokenlight.explain.execute import execute_plan
 from tokenlight.explain.explainer import Explainer
 from tokenlight.explain.plan import plan_passes
+from tokenlight.explain.resolve import make_request
 from tokenlight.heads.mask import HeadMask
 from tokenlight.methods import Method
 from tokenlight.methods.config import MethodConfig
@@ -124,10 +125,6 @@ class Measured:
     target: ResolvedTarget
     effects: Effects
 
-    @property
-    def has_foil(self) -> bool:
-        return self.target.has_foil
-
 
 @dataclass(frozen=True)
 class MeasuredBatch:
@@ -142,17 +139,18 @@ class MeasuredBatch:
 def measured_batches(
     explainer: Explainer, instrumented: InstrumentedModel, texts: Sequence[Measured]
 ) -> list[MeasuredBatch]:
-    """Batches of texts of similar length; those with a foil and those without are in separate batches."""
+    """Batches of texts of similar length whose targets are of one kind."""
     batches = []
     exact = behavior_of(explainer.inner).equal_lengths
-    for has_foil in (False, True):
-        group = [i for i, text in enumerate(texts) if text.has_foil is has_foil]
-        for indices in length_batches([len(texts[i].tokenized_text) for i in group], TOKENS, exact):
+    requests = [make_request(explainer.task, text.tokenized_text, text.target, named=True) for text in texts]
+    for kind in dict.fromkeys(request.kind for request in requests):
+        group = [i for i, request in enumerate(requests) if request.kind == kind]
+        for indices in length_batches([len(requests[i].model_input) for i in group], TOKENS, exact):
             text_indices = tuple(group[i] for i in indices)
-            measured = [texts[i] for i in text_indices]
-            batch = explainer.collate([text.tokenized_text for text in measured], instrumented.device)
-            target = BatchTarget(explainer.task, tuple(text.target for text in measured))
-            batches.append(MeasuredBatch(batch, target, tuple(text.effects for text in measured), text_indices))
+            batch = explainer.collate([requests[i].model_input for i in text_indices], instrumented.device)
+            target = BatchTarget(explainer.task, tuple(requests[i].target for i in text_indices))
+            effects = tuple(texts[i].effects for i in text_indices)
+            batches.append(MeasuredBatch(batch, target, effects, text_indices))
     return batches
 
 
