@@ -1,13 +1,15 @@
 """Tokens that are removed at each point: grids, rounding, eligible tokens, compatibility with released code."""
 
+import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 import torch
 
 from tests.tokenizers_ import explainer_for
+from tokenlight.heads.mask import CALIBRATED, PACKAGED, HeadMask
 from tokenlight.metrics.perturbation import BINS, NINTHS, TENTHS, Perturbation, perturb
 from tokenlight.text.tokenized_text import TokenizedText
 
@@ -215,3 +217,13 @@ def test_a_missing_mask_token_is_refused():
 def test_pad_removal_is_refused_where_padding_marks_the_end_of_the_text():
     with pytest.raises(ValueError, match="finds the end of a text by the padding token"):
         fitted_removal("gpt2", removal="pad")
+
+
+def test_a_token_id_of_numpy_can_be_stored():
+    perturbation = Perturbation(removal=np.int64(3))
+    assert json.loads(json.dumps(asdict(perturbation)))["removal"] == 3
+
+
+def test_the_packaged_mask_names_the_perturbation_that_it_was_calibrated_with():
+    made = HeadMask.load(PACKAGED[CALIBRATED]).made["perturbation"]
+    assert isinstance(Perturbation(**{**made, "grid": tuple(made["grid"])}).removal, int)

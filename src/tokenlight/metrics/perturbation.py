@@ -68,6 +68,8 @@ class Perturbation:
         check_choices(self)
         if isinstance(self.grid, list):
             object.__setattr__(self, "grid", tuple(self.grid))
+        if is_whole(self.removal):
+            object.__setattr__(self, "removal", int(self.removal))  # numpy's integers cannot be stored as JSON
         kinds = {type(k) for k in self.grid or ()}
         if self.grid is not None and kinds not in ({int}, {float}):
             raise RefusedValue(
