@@ -100,7 +100,7 @@ class Task(ABC):
         return ResolvedTarget(() if index is None else (index,), () if foil_index is None else (foil_index,))
 
     def check_resolved(self, tokenized_text: TokenizedText, target: ResolvedTarget) -> None:
-        """Refuse a resolved target that does not fit the task or the text. `select` compares indices with the logits."""
+        """Refuse a resolved target that does not fit the task or the text. `select` checks the number of outputs."""
         if target.function is not None or target.kind == "function":
             raise RefusedValue("pass a target function itself as target=, not in a ResolvedTarget")
         if target.kind not in self.target_kinds:
@@ -304,12 +304,8 @@ class Task(ABC):
         logits = rows[0].double()
         return float(self.probabilities(logits)[gold]), int(logits.argmax()) == gold
 
-    def probability(self, output: Any, changed: ChangedInput, i: int) -> Tensor:
-        """The probability of the input's target, in double precision."""
-        return self.log_probability(output, changed, i).exp()
-
     def log_probability(self, output: Any, changed: ChangedInput, i: int) -> Tensor:
-        """Its logarithm: the probability of a long answer is too small for a floating-point number."""
+        """Of the input's target, in double precision. That of a long answer may be too small for a number."""
         target = changed.target
         rows = self.logits_of_text(output, i, len(changed), target.position, target.steps)
         assert rows is not None, "a measured target has a position where its task needs one"
