@@ -49,7 +49,9 @@ def tokenlight(folder: Path) -> tuple[Subject, dict[str, Method]]:
 
     def matrix(method: str, number: Any) -> Method:
         def run(case: Case) -> Matrix:
-            options = {"steps": case.steps, "baseline": subject.baseline_id} if "integrated" in method else {}
+            options: dict[str, Any] = (
+                {"steps": case.steps, "baseline": subject.baseline_id} if "integrated" in method else {}
+            )
             ids = tuple(case.answer_ids)
             found = explainer.explain_answer(case.prompt, ids, method, quantity=number, progress=False, **options)
             assert found.prompt_length == len(case.prompt_ids), "the prompt was tokenized differently"

@@ -85,7 +85,7 @@ class JoinedTorchNorm(nn.Module):
 @pytest.mark.parametrize("method", ["zplus_lrp", "alpha_beta_lrp", "lrp", "attn_lrp"])
 def test_a_norm_that_joins_heads_scores_as_torchs(method):
     model = recurrent_model("xlstm")
-    other = copy.deepcopy(model)
+    other: Any = copy.deepcopy(model)
     for block in other.backbone.blocks:
         block.mlstm_layer.multihead_norm = JoinedTorchNorm(block.mlstm_layer.multihead_norm)
     found, expected = (tl.attribute(one, models.ids(2), method=method, target=1) for one in (model, other))

@@ -100,7 +100,7 @@ def test_the_score_is_the_requested_output(family, task):
         "text-generation": lambda: output["logits"][[0, 1, 2], [8, 3, 5], 7],
         "question-answering": lambda: output["start_logits"][:, 1] + output["end_logits"][:, 3],
     }[task]()
-    assert torch.equal(recording.answer.score, expected)
+    assert torch.equal(recording.pass_output.score, expected)
 
 
 @pytest.mark.parametrize("signal", ["embeddings", "hidden", "attention", "values"])
@@ -662,7 +662,7 @@ def test_a_probe_selects_texts_of_a_batch_in_any_order():
     probe = Probe(InstrumentedModel(model), batch, recording.selectors)
     rows = torch.tensor([2, 0, 2])
     some = probe.rows(rows)
-    torch.testing.assert_close(some.score(some.batch), recording.answer.score[rows])
+    torch.testing.assert_close(some.score(some.batch), recording.pass_output.score[rows])
 
 
 def test_embeddings_put_in_place_of_the_layers_own():

@@ -25,7 +25,7 @@ from tokenlight.explain.resolve import answer_request
 from tokenlight.methods import Attribution
 from tokenlight.methods.config import MethodConfig
 from tokenlight.model.instrumented import InstrumentedModel
-from tokenlight.record.recorder import Answer
+from tokenlight.record.recorder import PassOutput
 from tokenlight.results.explanation import Explanation, keep_precision
 from tokenlight.results.units import Passage
 from tokenlight.runs.engines import Advance
@@ -135,13 +135,18 @@ def by_document(explanation: Explanation, matrix: Tensor, documents: tuple[Docum
 
 
 def assemble_parts(
-    task: Task, request: Request, method_config: MethodConfig, answer: Answer, attribution: Attribution, index: int
+    task: Task,
+    request: Request,
+    method_config: MethodConfig,
+    pass_output: PassOutput,
+    attribution: Attribution,
+    index: int,
 ) -> tuple[Explanation, AnswerScores]:
     """The explanation of the prompt, summed over the parts of the answer, and the scores of the parts."""
     tokenized_text, ids, parts = request.model_input, request.target.continuation, torch.tensor(request.target.parts)
-    explained, logits = continuation_numbers(answer, index, len(ids))
+    explained, logits = continuation_numbers(pass_output, index, len(ids))
     matrix = keep_precision(attribution.scores[index, : int(parts.max()) + 1, : len(tokenized_text)])
-    explanation = assemble_explanation(task, request, method_config, answer, sum_over_parts(attribution), index)
+    explanation = assemble_explanation(task, request, method_config, pass_output, sum_over_parts(attribution), index)
     scores = AnswerScores(
         log_probabilities=log_probabilities(logits, ids).cpu(),
         explained=torch.zeros(len(matrix), dtype=torch.float64).index_add_(0, parts, explained.cpu().double()),

@@ -13,7 +13,7 @@ from tokenlight.explain.notes import answer_notes, input_notes, merge_notes, res
 from tokenlight.heads.mask import model_name
 from tokenlight.methods import Attribution
 from tokenlight.methods.config import MethodConfig
-from tokenlight.record.recorder import Answer
+from tokenlight.record.recorder import PassOutput
 from tokenlight.results.explained_answer import Alternative, ExplainedAnswer
 from tokenlight.results.explanation import Explanation, keep_precision, trim_map
 from tokenlight.tasks.request import Request
@@ -23,28 +23,28 @@ from tokenlight.tasks.task import Task
 from tokenlight.text.tokenized_text import parts
 
 Result = TypeVar("Result")
-# Makes the result of one request; the last argument is its index in the batch of the answer and the attribution.
-Assemble = Callable[[Task, Request, MethodConfig, Answer, Attribution, int], Result]
+# Makes the result of one request; the last argument is its index in the batch of the pass.
+Assemble = Callable[[Task, Request, MethodConfig, PassOutput, Attribution, int], Result]
 ALTERNATIVES = 5  # likeliest tokens that are kept for each token of an answer
 
 
 def assemble_explanation(
-    task: Task, request: Request, method_config: MethodConfig, answer: Answer, attribution: Attribution, i: int
+    task: Task, request: Request, method_config: MethodConfig, pass_output: PassOutput, attribution: Attribution, i: int
 ) -> Explanation:
     """The explanation of the i-th text of a batch."""
     tokenized_text, resolved = request.tokenized_text, request.target
-    target, foil = task.describe(tokenized_text, answer.selectors, i)
-    prediction, probability = task.prediction(tokenized_text, answer.output, resolved, i)
+    target, foil = task.describe(tokenized_text, pass_output.selectors, i)
+    prediction, probability = task.prediction(tokenized_text, pass_output.output, resolved, i)
     scores = keep_precision(attribution.scores[i, : len(tokenized_text)])
     extras = {name: float(value[i]) for name, value in attribution.extras.items()}
     if resolved.continuation or resolved.given:  # later tokens of an answer also depend on its earlier ones
         extras["answer_share"] = float(attribution.scores[i, len(tokenized_text) :].sum())
-    score = float(answer.score[i])
+    score = float(pass_output.score[i])
     notes = [
         *input_notes(task, tokenized_text, method_config, request.named),
         *result_notes(method_config, score, scores, extras, attribution.scores.dtype),
     ]
-    indices, foil_indices = selected_indices(answer.selectors, i)
+    indices, foil_indices = selected_indices(pass_output.selectors, i)
     if request.named and task.generates and indices:
         notes += merge_notes(task, tokenized_text, resolved.given + indices)
     if indices and indices == foil_indices:
@@ -81,11 +81,11 @@ def assemble_explanation(
 
 
 def assemble_answer(
-    task: Task, request: Request, method_config: MethodConfig, answer: Answer, attribution: Attribution, i: int
+    task: Task, request: Request, method_config: MethodConfig, pass_output: PassOutput, attribution: Attribution, i: int
 ) -> ExplainedAnswer:
     """The explained answer of the i-th prompt of a batch; each part of the attribution is a token of the answer."""
     model_input, ids = request.model_input, request.target.continuation
-    numbers, logits = continuation_numbers(answer, i, len(ids))
+    numbers, logits = continuation_numbers(pass_output, i, len(ids))
     prompt, text = request.tokenized_text.text, parts(model_input.text)[-1]
     assert not isinstance(prompt, tuple), "a pair has no continuation"
     matrix = keep_precision(attribution.scores[i, : len(ids), : len(model_input)])
@@ -148,11 +148,11 @@ def presentation_of(
     )
 
 
-def continuation_numbers(answer: Answer, i: int, count: int) -> tuple[Tensor, Tensor]:
+def continuation_numbers(pass_output: PassOutput, i: int, count: int) -> tuple[Tensor, Tensor]:
     """For each token of the i-th text's continuation: the explained number [step], and logits [step, index]."""
-    selector = answer.selectors[0]
+    selector = pass_output.selectors[0]
     assert isinstance(selector, ContinuationSelector), "continuations have selectors of their own"
-    output = {"logits": answer.output["logits"][i, None]}
+    output = {"logits": pass_output.output["logits"][i, None]}
     numbers = selector.map(lambda tensor: tensor[i, None]).numbers(output)[0, :count]
     return numbers, output["logits"][0, :count].double()
 

@@ -276,12 +276,12 @@ class Explainer:
                 record_options = run_options.record_options
                 size = batch.input_ids.shape
                 refuse_too_large(shape_of(instrumented), plan, size, record_options, instrumented.device)
-                answer, attributions = execute_plan(
+                pass_output, attributions = execute_plan(
                     instrumented, batch, plan, pass_cache=resources.pass_cache, record_options=record_options
                 )
                 for (name, method_config), attribution in zip(method_configs.items(), attributions, strict=True):
                     for row, (i, request) in enumerate(zip(indices, group, strict=True)):
-                        results[name][i] = assemble(self.task, request, method_config, answer, attribution, row)
+                        results[name][i] = assemble(self.task, request, method_config, pass_output, attribution, row)
         return {name: [of_method[i] for i in range(len(requests))] for name, of_method in results.items()}
 
     def generate(self, prompt: Prompt, *, seed: int | None = None, **settings: Any) -> Generated:

@@ -22,9 +22,9 @@ from tokenlight.record.probe import Probe
 from tokenlight.record.query_positions import NoQueryPosition, QueryWeights
 from tokenlight.record.recorder import (
     DEFAULT_RECORD_OPTIONS,
-    Answer,
     OpenPass,
     Part,
+    PassOutput,
     Recording,
     RecordOptions,
     check_finite,
@@ -45,7 +45,7 @@ def run_passes(
     pass_cache: PassCache | None = None,
     graph: bool = False,
     record_options: RecordOptions = DEFAULT_RECORD_OPTIONS,
-) -> tuple[Answer, list[Attribution]]:
+) -> tuple[PassOutput, list[Attribution]]:
     """Run each distinct pass once for all methods that need it, then the methods that run the model themselves.
 
     With `graph`, scores can be differentiated for the strengths of a head mask. `execute_plan` calls this with
@@ -69,8 +69,8 @@ def run_passes(
     attributions: dict[int, Attribution] = {}
     for keys in plan.groups:
         attributions |= passes.run_group(keys)
-    answer = passes.answer
-    assert answer is not None
+    pass_output = passes.output
+    assert pass_output is not None
     running = {
         number: method_config
         for number, method_config in enumerate(plan.method_configs)
@@ -81,14 +81,14 @@ def run_passes(
         probe = Probe(
             instrumented,
             batch,
-            answer.selectors,
+            pass_output.selectors,
             record_options,
             at_once,
-            output=answer.output,
+            output=pass_output.output,
             each=plan.target.in_parts,
         )
-        attributions |= run_model_methods(running, with_known_scores(probe, answer, output_at_baseline), graph)
-    return answer, [attributions[number] for number in range(len(plan.method_configs))]
+        attributions |= run_model_methods(running, with_known_scores(probe, pass_output, output_at_baseline), graph)
+    return pass_output, [attributions[number] for number in range(len(plan.method_configs))]
 
 
 def refuse_later_tokens(instrumented: InstrumentedModel) -> None:
@@ -101,12 +101,12 @@ def refuse_later_tokens(instrumented: InstrumentedModel) -> None:
         )
 
 
-def with_known_scores(probe: Probe, answer: Answer, output_at_baseline: Any) -> Probe:
+def with_known_scores(probe: Probe, pass_output: PassOutput, output_at_baseline: Any) -> Probe:
     """The probe with the scores of the texts, and of a method's baseline, that earlier passes have computed."""
     has_function = any(
-        selector.function is not None for selector in answer.selectors
+        selector.function is not None for selector in pass_output.selectors
     )  # a caller's function may need the model's output object
-    known = answer.score[None] if has_function else probe.scores_in(answer.output)
+    known = pass_output.score[None] if has_function else probe.scores_in(pass_output.output)
     known_at_baseline = None if output_at_baseline is None else probe.scores_in(output_at_baseline)
     return replace(probe, known=known, known_at_baseline=known_at_baseline)
 
@@ -177,7 +177,7 @@ class Passes:
     pass_cache: PassCache | None
     graph: bool
     record_options: RecordOptions
-    answer: Answer | None = None  # of the first pass
+    output: PassOutput | None = None  # of the first pass
     query_weights: QueryWeights = field(default_factory=QueryWeights)
     target: BatchTarget = field(init=False)  # with the selectors of the first pass, so that all explain the same
 
@@ -187,8 +187,8 @@ class Passes:
     def run_plain(self) -> None:
         """Run a pass for its output only."""
         reads_query_position = any(pass_spec.reads_query_position for pass_spec in self.plan.passes.values())
-        self.answer = self._record(PassSpec({"row"} if reads_query_position else set[str]())).answer
-        self._fix_target(self.answer.selectors)
+        self.output = self._record(PassSpec({"row"} if reads_query_position else set[str]())).pass_output
+        self._fix_target(self.output.selectors)
 
     def run_with_baseline(self, baseline: Tensor) -> Any:
         """Run the texts together with embeddings [batch, token, dim]; returns the output for the embeddings."""
@@ -207,7 +207,7 @@ class Passes:
         self._fix_target(selectors)
         score = torch.stack([selector.score(of_texts) for selector in selectors]).sum(0)
         check_finite(score)
-        self.answer = Answer(selectors, of_texts, score)
+        self.output = PassOutput(selectors, of_texts, score)
         return {name: part[len(baseline) :] for name, part in of_both.items()}
 
     def run_group(self, keys: Sequence[Key]) -> dict[int, Attribution]:
@@ -232,9 +232,9 @@ class Passes:
                     attributions[number].append(clip_to_mask(parts[0].trace.mask, attribution))
                 signs.append(parts[0].trace.sign)
                 scores.append(parts[0].trace.sign * parts[0].trace.score)
-        if self.answer is None:
+        if self.output is None:
             first = opened[keys[0]]
-            self.answer = Answer(first.selectors, first.output, torch.stack(scores).sum(0))
+            self.output = PassOutput(first.selectors, first.output, torch.stack(scores).sum(0))
         return {
             number: join_parts(
                 method_config,

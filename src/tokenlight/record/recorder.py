@@ -60,7 +60,7 @@ PLAIN = PassSpec()
 
 
 @dataclass(frozen=True)
-class Answer:
+class PassOutput:
     """The model's output, and what is explained of it."""
 
     selectors: tuple[OutputSelector, ...]
@@ -78,9 +78,9 @@ class Recording:
     fused: bool = False  # attention was one operation
 
     @property
-    def answer(self) -> Answer:
+    def pass_output(self) -> PassOutput:
         score = torch.stack([trace.sign * trace.score for trace in self.traces]).sum(0)
-        return Answer(self.selectors, self.output, score)
+        return PassOutput(self.selectors, self.output, score)
 
     def parts(self) -> "Iterator[Part]":
         """The same parts as those of an open pass."""
@@ -152,7 +152,7 @@ class OpenPass:
     ):
         if unknown := spec.signals - set(SIGNALS):
             raise RefusedValue(f"unknown signals {sorted(unknown)}; there are {', '.join(SIGNALS)}")
-        self._instrumented, self._batch, self._plan = instrumented, batch, spec
+        self._instrumented, self._batch, self._spec = instrumented, batch, spec
         self._graph, self._repeatable = graph, repeatable
         by_block = record_options.cuts(spec)
         if by_block and graph:
@@ -195,20 +195,20 @@ class OpenPass:
 
     def again(self, instrumented: InstrumentedModel, spec: PassSpec) -> "OpenPass":
         """Reuse the graph for a pass with other head gates; traces refer to the weights of `instrumented`."""
-        self._instrumented, self._plan = instrumented, spec
+        self._instrumented, self._spec = instrumented, spec
         if spec.gates is not None and self._capture.spec.gates is not None:
             self._capture.spec.gates.gates = spec.gates
         return self
 
     @property
     def _parts(self) -> tuple[OutputSelector, ...]:
-        if not self._plan.split:
+        if not self._spec.split:
             return self.selectors
         return tuple(part for selector in self.selectors for part in selector.split())
 
     def parts(self) -> Iterator[Part]:
         """Yield the parts; each must be closed before the next."""
-        spec, capture, parts = self._plan, self._capture, self._parts
+        spec, capture, parts = self._spec, self._capture, self._parts
         pending_shares = None if self._mode is None else self._mode.pending_shares
         for i, part in enumerate(parts):
             report_backward_pass()

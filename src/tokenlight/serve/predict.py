@@ -63,11 +63,11 @@ def run_question(session: Session, request: Request) -> Reading:
         raise Refused("the page compares single tokens: leave the foil out, or name one token each")
     plan = plan_passes(BatchTarget(task, (target,)), [])
     with borrowed_model(explainer.model) as instrumented:
-        answer, _ = execute_plan(instrumented, explainer.collate([model_input], instrumented.device), plan)
-    measured = task.measured_target(*selected_indices(answer.selectors, 0), target.position, target.given)
-    prediction, probability = task.prediction(model_input, answer.output, target, 0)
+        pass_output, _ = execute_plan(instrumented, explainer.collate([model_input], instrumented.device), plan)
+    measured = task.measured_target(*selected_indices(pass_output.selectors, 0), target.position, target.given)
+    prediction, probability = task.prediction(model_input, pass_output.output, target, 0)
     named = [] if target.continuation else [*target.indices, *target.foil]
-    candidates = task.candidates(model_input, answer.output, target, named)
+    candidates = task.candidates(model_input, pass_output.output, target, named)
     return Reading(request, measured, prediction, probability, candidates)
 
 

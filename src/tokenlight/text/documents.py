@@ -14,7 +14,14 @@ Division = Literal["sentences", "paragraphs", "turns"]
 DIVISIONS = get_args(Division)
 # Texts that occur in the prompt, with or without names; spans in it, preceded by the index of the text if there are
 # several (a pair, a chat); or how to divide each text of the prompt.
-Documents = Division | Mapping[str, str] | Sequence[str] | Sequence[tuple[int, ...]] | Callable[[str], Sequence[Span]]
+Documents = (
+    Division
+    | Mapping[str, str]
+    | Mapping[str, tuple[int, int, int]]
+    | Sequence[str]
+    | Sequence[tuple[int, ...]]
+    | Callable[[str], Sequence[Span]]
+)
 
 
 def find_documents(text: Text, documents: Documents | None) -> tuple[Document, ...]:
