@@ -1,7 +1,7 @@
 """Every preset against a slow transcription of its paper's protocol (see literal_protocols.py)."""
 
 import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, cast
 
@@ -35,6 +35,7 @@ from tokenlight.metrics.evaluate import Measure, evaluate, evaluate_scores
 from tokenlight.metrics.evidence import micro_average
 from tokenlight.metrics.perturbation import Perturbation
 from tokenlight.results.tables import Table
+from tokenlight.tasks.question_answering import ExtractiveAnswers
 
 CLOSE = 1e-7  # in double precision, where rounding decides no order; single precision is held to 1e-5 below
 CASTING = tolerance(torch.float32, 1.0)  # eager Llama casts to single precision inside, ours does not
@@ -326,6 +327,15 @@ def test_start_and_end_are_compared_with_a_foil():
         [case.draft.tokenized_text], {"attcat": MethodConfig(METHODS["attcat"], {})}, target=case.target
     )["attcat"]
     assert explanation.foil == "a good movie"
+
+
+def test_a_protocol_with_a_window_keeps_the_task():
+    @dataclass(frozen=True)
+    class OwnReader(ExtractiveAnswers):
+        """A reader with a task of its own."""
+
+    explainer = tl.Explainer(reader().model, reader().tokenizer, OwnReader)
+    assert type(MASK_LRP_SQUAD.fit(explainer).task) is OwnReader
 
 
 def test_an_answer_that_was_cut_off_is_set_aside_otherwise():

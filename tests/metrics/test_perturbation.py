@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -220,7 +221,8 @@ def test_pad_removal_is_refused_where_padding_marks_the_end_of_the_text():
 
 
 def test_a_token_id_of_numpy_can_be_stored():
-    perturbation = Perturbation(removal=np.int64(3))
+    token_id: Any = np.int64(3)
+    perturbation = Perturbation(removal=token_id)
     assert json.loads(json.dumps(asdict(perturbation)))["removal"] == 3
 
 

@@ -1,6 +1,7 @@
 """Shuffled weights: which layers, in which order, on a copy."""
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import tokenlight as tl
 from tests.rounding import assert_near
 from tests.tokenizers_ import explainer_for, tokenizer_for
 from tokenlight.metrics.sanity import fix_targets, layers_from_top, sanity
+from tokenlight.tasks.classification import Classification
+from tokenlight.text.tokenized_text import Text, TokenizedText
 
 TEXTS = ["it is a good movie and they are not bad at all", "who wrote the book ?", "unbelievable films are rarely bad"]
 QUESTION = ("who wrote the book ?", "the book was written by a young author in Paris")
@@ -138,3 +141,16 @@ def test_all_tokens_of_a_continuation_stay_the_target():
     again = explainer.explain(TEXTS[0], "gradient_x_input", target=first)
     assert again.indices == ids
     assert_near(again.scores, explanations[0].scores)  # alone and in a batch
+
+
+def test_the_task_is_that_of_the_explainer():
+    class Shortened(Classification):
+        """Reads no "very"."""
+
+        def encode(self, texts: Sequence[Text]) -> list[TokenizedText]:
+            return super().encode([str(text).replace("very ", "") for text in texts])
+
+    plain = explainer_for("bert")
+    explainer = tl.Explainer(plain.model, plain.tokenizer, Shortened)
+    expected = sanity(plain, ["it is a good movie"], "gradient_x_input")
+    assert sanity(explainer, ["it is a very good movie"], "gradient_x_input") == expected

@@ -1,7 +1,7 @@
 """What can be explained in each task, how people name it, and what they are told when they name it wrongly."""
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -726,9 +726,9 @@ def test_the_note_on_a_chat_that_is_cut_names_its_oldest_words():
         ("text-classification", ResolvedTarget((1,), position=2), "has no position, found 2"),
         ("text-classification", ResolvedTarget((1,), given=(5,)), r"has no given, found \(5,\)"),
         ("text-classification", ResolvedTarget((1,), parts=(0,)), r"has no parts, found \(0,\)"),
-        ("text-classification", ResolvedTarget((1,), quantity="probability"), "quantity must be one of"),
-        ("text-classification", ResolvedTarget(kind="function", function=len), "pass a target function itself"),
-        ("text-classification", ResolvedTarget((1,), function=len), "pass a target function itself"),
+        ("text-classification", ResolvedTarget((1,), quantity=cast(Any, "probability")), "quantity must be one of"),
+        ("text-classification", ResolvedTarget(kind="function", function=torch.sum), "pass a target function itself"),
+        ("text-classification", ResolvedTarget((1,), function=torch.sum), "pass a target function itself"),
         ("token-classification", ResolvedTarget((1,)), "position None is not a token"),
         ("token-classification", ResolvedTarget((1,), position=99), "position 99 is not a token"),
         ("fill-mask", ResolvedTarget((5,), position=-1), "position -1 is not a token"),

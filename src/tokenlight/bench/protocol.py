@@ -79,7 +79,7 @@ class Protocol:
             return explainer
         tokenizer = copy.copy(explainer.tokenizer)
         tokenizer.model_max_length = min(self.window, tokenizer.model_max_length)
-        return Explainer(explainer.model, tokenizer)
+        return Explainer(explainer.model, tokenizer, type(explainer.task))
 
     def measured(self, batch: Batch) -> Batch:
         """The batch that the model sees in the measured pass, which also decides which examples are kept."""

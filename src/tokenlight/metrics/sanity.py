@@ -47,7 +47,7 @@ def sanity(
     original = explainer.explain_configs(listed, method_configs, target=target, run_options=run_options)[method]
     model = copy.deepcopy(explainer.inner)
     targets = fix_targets(explainer, original, target)
-    shuffled = Explainer(model, explainer.tokenizer)
+    shuffled = Explainer(model, explainer.tokenizer, type(explainer.task))
     generator = torch.Generator().manual_seed(seed)
     similarities = []
     layers = layers_from_top(shuffled, listed[0])
