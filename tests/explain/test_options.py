@@ -47,3 +47,12 @@ def test_answers_of_a_batch(batch_size, batches, fused_ways):
     explainer = explainer_for("llama", "text-generation")
     explainer.explain_answer([TEXT] * 9, [" at all"] * 9, "random", progress=False, batch_size=batch_size)
     assert len(fused_ways) == batches
+
+
+@pytest.mark.parametrize(
+    "settings", [{"low_memory": 1}, {"keep_text": "no"}, {"fused": 0}], ids=lambda settings: next(iter(settings))
+)
+def test_settings_of_a_corpus_are_checked_before_any_row(settings):
+    ((name, value),) = settings.items()
+    with pytest.raises(TypeError, match=f"^{name} is True.*, found {value!r}$"):
+        tl.CorpusSettings(**settings)

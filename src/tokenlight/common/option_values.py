@@ -2,7 +2,7 @@
 
 from typing import Literal, get_args
 
-from tokenlight.common.errors import RefusedValue
+from tokenlight.common.errors import RefusedType, RefusedValue
 
 Quantity = Literal["logit", "log_probability"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
@@ -12,6 +12,12 @@ DEFAULT_QUANTITY: Quantity = "log_probability"  # orders sentences better: docs/
 def check_quantity(quantity: str) -> None:
     if quantity not in QUANTITIES:
         raise RefusedValue(f"quantity must be one of {', '.join(QUANTITIES)}; found {quantity!r}")
+
+
+def check_flag(name: str, value: object, *, or_none: bool = False) -> None:
+    """Refuse what is not a boolean; 1 and "no" would be read as True."""
+    if not isinstance(value, bool) and not (or_none and value is None):
+        raise RefusedType(f"{name} is {'True, False or None' if or_none else 'True or False'}, found {value!r}")
 
 
 BadRows = Literal["skip", "refuse"]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from tokenlight.common.errors import RefusedValue
-from tokenlight.common.option_values import DEFAULT_QUANTITY, Quantity, check_quantity
+from tokenlight.common.option_values import DEFAULT_QUANTITY, Quantity, check_flag, check_quantity
 
 ScoreType = Literal["float32", "float16"]
 Each = Literal["answer", "sentence", "token"]
@@ -38,6 +38,9 @@ class CorpusSettings:
         if self.each not in get_args(Each):
             raise RefusedValue(f"each is 'answer', 'sentence' or 'token', found {self.each!r}")
         check_quantity(self.quantity)
+        check_flag("keep_text", self.keep_text)
+        check_flag("low_memory", self.low_memory)
+        check_flag("fused", self.fused, or_none=True)
         if self.window is None and self.overlap is not None:
             raise RefusedValue("overlap applies to windows: set window, the number of tokens in one")
         if self.window is not None and not 0 <= self.shared_tokens < self.window:

@@ -7,7 +7,8 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from tokenlight.common.errors import RefusedType, RefusedValue
+from tokenlight.common.errors import RefusedValue
+from tokenlight.common.option_values import check_flag
 from tokenlight.model.instrumentation_cache import borrowed_model
 from tokenlight.model.instrumented import InstrumentedModel
 from tokenlight.record.pass_cache import PassCache
@@ -28,11 +29,9 @@ class RunOptions:
     def __post_init__(self) -> None:
         if self.batch_size is not None and (not is_whole(self.batch_size) or self.batch_size < 1):
             raise RefusedValue(f"batch_size is a positive whole number, found {self.batch_size!r}")
-        for name in ("low_memory", "fused", "progress"):
-            value = getattr(self, name)
-            if not isinstance(value, bool) and not (name == "fused" and value is None):
-                choices = "True, False or None" if name == "fused" else "True or False"
-                raise RefusedType(f"{name} is {choices}, found {value!r}")
+        check_flag("low_memory", self.low_memory)
+        check_flag("fused", self.fused, or_none=True)
+        check_flag("progress", self.progress)
 
     @property
     def record_options(self) -> RecordOptions:
