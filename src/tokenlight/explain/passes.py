@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tokenlight.common.errors import RefusedValue, UnsupportedModelError
-from tokenlight.explain.join_parts import as_attribution, clip_to_mask, join_parts
+from tokenlight.explain.attributions import as_attribution, join_parts, zero_padding_scores
 from tokenlight.explain.memory import need_of_pass, shape_of
 from tokenlight.explain.plan import PassPlan
 from tokenlight.methods import METHODS, Attribution
@@ -162,7 +162,7 @@ def attribute_parts(method_config: MethodConfig, probe: Probe) -> list[Attributi
             as_attribution(method_config.method.function(part, **method_config.own_options)) for part in probes
         ]
     return [
-        clip_to_mask(batch.attention_mask.bool(), attribution)
+        zero_padding_scores(batch.attention_mask.bool(), attribution)
         for batch, attribution in zip(batches, attributions, strict=True)
     ]
 
@@ -229,7 +229,7 @@ class Passes:
         with torch.set_grad_enabled(self.graph):
             for parts in zip(*(opened_pass.parts() for opened_pass in opened.values()), strict=True):
                 for number, attribution in read_parts(dict(zip(keys, parts, strict=True)), readers).items():
-                    attributions[number].append(clip_to_mask(parts[0].trace.mask, attribution))
+                    attributions[number].append(zero_padding_scores(parts[0].trace.mask, attribution))
                 signs.append(parts[0].trace.sign)
                 scores.append(parts[0].trace.sign * parts[0].trace.score)
         if self.output is None:

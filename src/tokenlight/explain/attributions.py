@@ -1,4 +1,4 @@
-"""Joins the attributions of a target's parts: added up, or stacked where parts are explained one by one."""
+"""The attributions of methods: scores at padding set to 0, and those of a target's parts added up or stacked."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def join_parts(
     return Attribution(scores, extras, maps, fused)
 
 
-def clip_to_mask(mask: Tensor, part: Attribution) -> Attribution:
+def zero_padding_scores(mask: Tensor, part: Attribution) -> Attribution:
     """Scores of padding, and of tokens after the explained token of a continuation, are exactly 0."""
     return replace(part, scores=torch.where(mask, part.scores.to(mask.device), 0.0))
 
