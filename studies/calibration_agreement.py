@@ -50,8 +50,8 @@ def cases(path: Path, count: int) -> list[Case]:
     return [right_cases[i] for i in order[:count]]
 
 
-def asked(some: list[Case]) -> dict[str, Any]:
-    return {"target": [case.target for case in some], "foil": [case.foil for case in some]}
+def targets_of(chosen: list[Case]) -> list[Any]:
+    return [case.target for case in chosen]
 
 
 path = args.output / f"{args.method}.json"
@@ -59,7 +59,7 @@ if not path.exists():
     taught = cases(args.calibrate, args.texts)
     texts = [case.draft.tokenized_text.text for case in taught]
     settings: dict[str, Any] = {"orders": 4, "steps": 25, "checkpoint": path.with_suffix(".partial")}
-    mask = tl.calibrate(explainer, texts, args.method, **asked(taught), **settings)
+    mask = tl.calibrate(explainer, texts, args.method, target=targets_of(taught), **settings)
     mask.save(path)
 mask = HeadMask.load(path)
 print(mask, mask.made["agreement"], mask.made["aopc"])
@@ -70,7 +70,7 @@ marks = [case.draft.marks for case in judged if case.draft.marks is not None]
 plain: dict[str, torch.Tensor] = {}
 chosen = {"all heads": None, "calibrated": mask, **{f"random {i}": mask.random(i) for i in range(args.random)}}
 for name, heads in chosen.items():
-    explained = explainer.explain(texts, args.method, heads=heads, **asked(judged))
+    explained = explainer.explain(texts, args.method, heads=heads, target=targets_of(judged))
     rows = tl.evaluate(explainer, explained, JUDGE.measures, marks=marks)
     values = {metric: torch.tensor([row[metric] for row in rows]) for metric in rows[0]}
     plain = plain or values

@@ -116,8 +116,8 @@ def explain_cases(explainer: tl.Explainer, cases: Sequence[Case], method: str, *
     """The difference of both verb forms' logits, explained by a method that may carry options."""
     spec = MethodSpec.parse(method)
     texts = [case.draft.tokenized_text.text for case in cases]
-    target, foil = ([getattr(case, name) for case in cases] for name in ("target", "foil"))
-    return explainer.explain(texts, spec.name, target=target, foil=foil, progress=False, **spec.options, **options)
+    targets = [case.target for case in cases]  # with their foils
+    return explainer.explain(texts, spec.name, target=targets, progress=False, **spec.options, **options)
 
 
 def sort_cases(

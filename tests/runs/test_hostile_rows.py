@@ -289,10 +289,10 @@ def test_a_row_that_only_one_method_fails_on_is_measured_by_none(tmp_path, monke
     """The control of the best method is measured without the others: there, the row is left out as well."""
     real = measure_chunk.explain
 
-    def explain(plan: Any, model: Any, targets: Any, foils: Any) -> Any:
+    def explain(plan: Any, model: Any, targets: Any) -> Any:
         if "attn_lrp" in model.method_configs and any("movie 2" in row.text for row in model.tokenized_texts):
             raise RefusedValue("attn_lrp fails")
-        return real(plan, model, targets, foils)
+        return real(plan, model, targets)
 
     monkeypatch.setattr(measure_chunk, "explain", as_ours(explain))
     methods, settings = [METHOD, "attn_lrp"], {"output": tmp_path, "progress": False, "erasure": False}
