@@ -67,7 +67,7 @@ written.explain("attn_lrp").show()
 # %%
 answer = explainer.explain_answer(prompt, " Anna lives in a house. It is by the sea.", documents=passages)
 print(answer.matrix.shape)
-answer  # noqa: B018 (a notebook shows it)
+answer  # noqa: B018  # pyright: ignore[reportUnusedExpression]  # a notebook shows it
 
 # %% [markdown]
 # Any part of the answer is an ordinary explanation of the prompt. `answer_share` is what lies on earlier tokens of the
