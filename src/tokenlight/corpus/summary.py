@@ -10,7 +10,7 @@ from tokenlight.common.errors import RefusedValue, from_extra
 from tokenlight.corpus.explain_dataset import FORMAT
 from tokenlight.results.tables import CorpusSummary, LabelWords, WordSupport
 from tokenlight.runs.run_folder import RUN_FILE, read_run
-from tokenlight.text.segmentation import MARK_SET
+from tokenlight.text.segmentation import MARK_SET, Span
 from tokenlight.text.tokenized_text import TokenGroups
 
 READ = (
@@ -127,10 +127,10 @@ class StoredTokens(TokenGroups):
 
     def __init__(self, row: Mapping[str, Any]):
         texts = tuple(text for text in (row["text"], row["text_pair"]) if text is not None)
-        self._texts = texts or tuple(message["content"] for message in row["messages"])
-        self.segments = [None if segment < 0 else segment for segment in row["segments"]]
-        self.spans = list(zip(row["starts"], row["ends"], strict=True))
-        self.special = row["special"]
+        self._texts: tuple[str, ...] = texts or tuple(message["content"] for message in row["messages"])
+        self.segments: list[int | None] = [None if segment < 0 else segment for segment in row["segments"]]
+        self.spans: list[Span] = list(zip(row["starts"], row["ends"], strict=True))
+        self.special: list[bool] = row["special"]
 
     @property
     def texts(self) -> tuple[str, ...]:
