@@ -69,9 +69,11 @@ def run_in_contexts(
             together = 1 if removal == "delete" and reads_one_by_one(instrumented) else at_once
             for context, row in (batch_texts.unbind(1) for batch_texts in texts.split(together) if len(batch_texts)):
                 changed = with_removed_units(instrumented, batch, selectors, row, ~present[context, row], removal)
-                target = replace(plan.target, selectors=changed.selectors)
                 _, attributions = run_passes(
-                    instrumented, changed.batch, replace(plan, target=target), record_options=record_options
+                    instrumented,
+                    changed.batch,
+                    plan.with_selectors(changed.selectors),
+                    record_options=record_options,
                 )
                 for method_samples, attribution in zip(samples, attributions, strict=True):
                     method_samples.add(context, row, changed.restore(attribution.scores), attribution.extras)

@@ -1,7 +1,6 @@
 """Runs the methods of a plan on one batch, each in its contexts; methods with equal contexts share their passes."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tokenlight.common.errors import RefusedValue
 from tokenlight.explain.contexts import run_in_contexts
@@ -40,12 +39,12 @@ def execute_plan(
             if len(groups) > 1:
                 group_plan = plan_passes(plan.target, [plan.method_configs[number] for number in numbers])
             if pass_output is not None:  # all groups explain what the first pass has selected
-                group_plan = replace(group_plan, target=replace(plan.target, selectors=pass_output.selectors))
+                group_plan = group_plan.with_selectors(pass_output.selectors)
             group_output, group_attributions = run_passes(
                 instrumented, batch, group_plan, pass_cache=pass_cache, graph=graph, record_options=record_options
             )
             if contexts is not None:
-                group_plan = replace(group_plan, target=replace(plan.target, selectors=group_output.selectors))
+                group_plan = group_plan.with_selectors(group_output.selectors)
                 group_attributions = run_in_contexts(
                     instrumented, batch, group_plan, contexts, group_attributions, record_options
                 )

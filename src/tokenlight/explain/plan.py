@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from tokenlight.methods.config import MethodConfig
 from tokenlight.record.pass_spec import Key, PassSpec
+from tokenlight.tasks.selectors import OutputSelector
 from tokenlight.tasks.targets import BatchTarget
 
 
@@ -16,6 +17,10 @@ class PassPlan:
     method_configs: Sequence[MethodConfig]
     passes: Mapping[Key, PassSpec]  # the distinct ones
     reads: Sequence[Sequence[Key]]  # for each method the passes that it reads
+
+    def with_selectors(self, selectors: tuple[OutputSelector, ...]) -> "PassPlan":
+        """The same plan for what an earlier pass has selected."""
+        return replace(self, target=replace(self.target, selectors=selectors))
 
     @property
     def readers(self) -> list[tuple[MethodConfig, Sequence[Key]]]:
