@@ -387,7 +387,7 @@ def parquet_rows(path: Path, errors: str = "strict") -> Rows:
 
 @contextmanager
 def refusing_other_files(path: Path) -> Iterator[None]:
-    """Refuse what is no Parquet file, or a damaged one, by its name."""
+    """Refuse a file that is not a Parquet file or is damaged, with its name."""
     import pyarrow
 
     try:

@@ -11,7 +11,7 @@ from tokenlight.tasks.targets import ResolvedTarget
 from tokenlight.tasks.task import Task
 from tokenlight.text.tokenized_text import is_whole
 
-NO_LABEL = "-1"  # stands for no label in GLUE's test sets
+NO_LABEL = "-1"  # the label of examples without one in GLUE's test sets
 
 
 @dataclass(frozen=True)
