@@ -33,7 +33,7 @@ def complete_targets(
 ) -> list[ResolvedTarget]:
     """For each explanation, the target that the caller names, or else the explained one; with indices."""
     completed: dict[int, ResolvedTarget] = {}
-    unknown: dict[int, ResolvedTarget] = {}  # targets that stand for the model's prediction
+    unknown: dict[int, ResolvedTarget] = {}  # targets without indices: the model's prediction
     for i, (tokenized_text, explanation) in enumerate(zip(tokenized_texts, explanations, strict=True)):
         if targets[i] is None and foils[i] is not None:
             raise RefusedValue("a foil needs a target to be compared with")
@@ -44,9 +44,8 @@ def complete_targets(
         if resolved.foil_continuation:
             raise RefusedValue("the probability of one continuation among two is not measured: leave the foil out")
         if resolved.indices:
-            completed[i] = explainer.task.measured_target(
-                resolved.indices, resolved.foil, resolved.position, resolved.given
-            )
+            selected = ResolvedTarget(resolved.indices, resolved.foil, position=resolved.position, given=resolved.given)
+            completed[i] = explainer.task.measured_target(selected)
         else:  # a target such as (position, None) is the predicted one
             unknown[i] = resolved
     completed |= predicted_targets(explainer, instrumented, tokenized_texts, unknown)
@@ -59,7 +58,10 @@ def explained_target(task: Task, explanation: Explanation) -> ResolvedTarget:
         raise RefusedValue(
             f"the target {explanation.target!r} was a function of the output: give target= as in explain()"
         )
-    return task.measured_target(explanation.indices, explanation.foil_indices, explanation.position, explanation.given)
+    selected = ResolvedTarget(
+        explanation.indices, explanation.foil_indices, position=explanation.position, given=explanation.given
+    )
+    return task.measured_target(selected)
 
 
 def predicted_targets(
@@ -78,9 +80,8 @@ def predicted_targets(
         target = BatchTarget(explainer.task, tuple(unknown[i] for i in batch_indices))
         selectors = target.select(instrumented.predict(batch), batch, instrumented.model)
         for row, i in enumerate(batch_indices):
-            predicted[tokenized_texts[i].text, unknown[i]] = explainer.task.measured_target(
-                *selected_indices(selectors, row), unknown[i].position
-            )
+            selected = ResolvedTarget(*selected_indices(selectors, row), position=unknown[i].position)
+            predicted[tokenized_texts[i].text, unknown[i]] = explainer.task.measured_target(selected)
     return {i: predicted[tokenized_texts[i].text, target] for i, target in unknown.items()}
 
 

@@ -64,7 +64,8 @@ def run_question(session: Session, request: Request) -> Reading:
     plan = plan_passes(BatchTarget(task, (target,)), [])
     with borrowed_model(explainer.model) as instrumented:
         pass_output, _ = execute_plan(instrumented, explainer.collate([model_input], instrumented.device), plan)
-    measured = task.measured_target(*selected_indices(pass_output.selectors, 0), target.position, target.given)
+    indices, foil = selected_indices(pass_output.selectors, 0)
+    measured = task.measured_target(ResolvedTarget(indices, foil, position=target.position, given=target.given))
     prediction, probability = task.prediction(model_input, pass_output.output, target, 0)
     named = [] if target.continuation else [*target.indices, *target.foil]
     candidates = task.candidates(model_input, pass_output.output, target, named)

@@ -128,20 +128,14 @@ class NextToken(Worded):
     def words(self, tokenized_text: TokenizedText, indices: Sequence[int]) -> str:
         return self.tokenizer.decode(list(indices))
 
-    def measured_target(
-        self,
-        indices: tuple[int, ...],
-        foil: tuple[int, ...] = (),
-        position: int | None = None,
-        given: tuple[int, ...] = (),
-    ) -> ResolvedTarget:
-        if len(foil) > 1 or (foil and len(indices) > 1):
+    def measured_target(self, selected: ResolvedTarget) -> ResolvedTarget:
+        if len(selected.foil) > 1 or (selected.foil and len(selected.indices) > 1):
             raise RefusedValue(
                 "the probability of one continuation among two is not measured: name a target= and no foil"
             )
-        if len(indices) > 1:
-            return ResolvedTarget(indices, kind="continuation", given=given, quantity="log_probability")
-        return super().measured_target(indices, foil, position, given)
+        if len(selected.indices) > 1:
+            return replace(selected, kind="continuation", position=None, quantity="log_probability")
+        return selected
 
     def logits_of_text(self, output: Any, i: int, length: int, position: int | None, count: int = 1) -> Tensor | None:
         logits = output["logits"][i]

@@ -23,6 +23,7 @@ from tokenlight.tasks.targets import (
     TargetSpec,
     check_position,
     check_positions,
+    foil_tensor,
     have_foils,
     refuse_equal,
     span_indices,
@@ -130,21 +131,15 @@ class ExtractiveAnswers(Task):
 
         def select_side(side: int) -> OutputSelector:
             index = batch.input_ids.new_tensor([target[side] for target in ends])
-            foil = batch.input_ids.new_tensor([foil[side] for foil in foils]) if has_foil else None
+            foil = foil_tensor(foils, side, batch.input_ids.device)
             return OutputSelector(
                 index, index, foil, field=SIDES[side], of_tokens=True, foil_query_position=foil, among=real
             )
 
         return tuple(select_side(side) for side in range(len(SIDES)))
 
-    def measured_target(
-        self,
-        indices: tuple[int, ...],
-        foil: tuple[int, ...] = (),
-        position: int | None = None,
-        given: tuple[int, ...] = (),
-    ) -> ResolvedTarget:
-        return ResolvedTarget(indices, foil, "span")
+    def measured_target(self, selected: ResolvedTarget) -> ResolvedTarget:
+        return ResolvedTarget(selected.indices, selected.foil, "span")
 
     def prediction_target(self, tokenized_text: TokenizedText, position: int | None) -> ResolvedTarget:
         if 1 not in tokenized_text.segments:

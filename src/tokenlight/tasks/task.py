@@ -216,15 +216,9 @@ class Task(ABC):
             OutputSelector(row=positions, index=batch.input_ids.new_tensor(indices), foil=foil, position=positions),
         )
 
-    def measured_target(
-        self,
-        indices: tuple[int, ...],
-        foil: tuple[int, ...] = (),
-        position: int | None = None,
-        given: tuple[int, ...] = (),
-    ) -> ResolvedTarget:
-        """The target whose probability is measured, from the indices that a pass has selected."""
-        return ResolvedTarget(indices, foil, position=position, given=given)
+    def measured_target(self, selected: ResolvedTarget) -> ResolvedTarget:
+        """The target whose probability is measured, from selected indices, their position and `given` tokens."""
+        return selected
 
     def prediction_target(self, tokenized_text: TokenizedText, position: int | None) -> ResolvedTarget:
         """The model's prediction about a text of which tokens may be removed, as a target."""
